@@ -106,7 +106,9 @@ class Cell:
             if part.dtype != dtype:
                 raise InvalidModelError(where, expected=f"{dtype}", found=f"{part.dtype}")
         if self.projection is not None and self.mode is not Mode.LSTM:
-            raise InvalidModelError("cell.projection", expected="none but in an LSTM", found=self.mode.value)
+            raise InvalidModelError(
+                "cell.projection", expected="none outside of an LSTM", found=f"one in a {self.mode.value}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,10 +199,10 @@ def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
         several = ", ".join(part.name for part in parts)
         other = f"name one without suffix and give --format {options.format}"
         other += "" if is_streamed else ", or choose with --signature"
-        raise UsageError(f"OUT: expected a folder for {several}, found {out.name}; {other}")
+        raise UsageError(f"OUT: expected a folder for the parts {several}, found {out.name}; {other}")
     path = str(out.absolute())
     if Keeps.VARIABLES in form.keeps and not form.has_layers and (special := _PATTERN & {*path}):
-        expected = f"expected a path in which TensorFlow finds variables, found one with {min(special)}"
+        expected = f"expected a path that TensorFlow can read variables from, found one with {min(special)}"
         raise UsageError(f"OUT {path}: {expected}; choose another path")
     return folder, target
 
@@ -239,8 +239,8 @@ def _name_refusals(plan: Plan, artifact: Path, options: Options) -> Iterator[Non
         if options.form.has_foreign_runtime or options.form.has_layers:
             what = "layers" if options.form.has_layers else "a graph"
             reason = (
-                f"expected {what} that {options.format}'s runtime takes, "
-                f"found one of which it says: {cause.found}; choose --format savedmodel"
+                f"expected {what} that {options.format}'s runtime accepts, "
+                f"found an error: {cause.found}; choose --format savedmodel"
             )
             raise UnsupportedModelError(options.format, [reason]) from cause
         raise RuntimeError("the artifact that was just written does not load") from cause
@@ -272,7 +272,7 @@ def verify_plan(
     if result.streaming is not None and not result.streaming.compared:
         expected = "expected an output of a sequence in chunks that can be judged"
         reason = (
-            f"streaming: not proven: {expected}, found none on these inputs; give milder ones with --data"
+            f"streaming: not proven: {expected}, found none on these inputs; give smaller values with --data"
         )
         raise UnprovenError(path, [reason])
     return result
@@ -547,7 +547,7 @@ def name_conversion(path: Path, options: Options) -> Iterator[None]:
         words = ("cudnn-convert", str(path), "model_cpu")
         advice = f"convert it first: {command(words)}"
         raise ReadError(
-            path, "artifact", expected="one that runs on a CPU", found=actual, advice=advice
+            path, "artifact", expected="a model that runs on a CPU", found=actual, advice=advice
         ) from cause
 
 
@@ -588,7 +588,9 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     if data is None:
         raise UsageError("--data: expected an .npz with the inputs, found none")
     if options.states:
-        raise UsageError("--states: expected none, for the original is recorded as it is; leave it out")
+        raise UsageError(
+            "--states: expected no such flag, for the original is recorded as it is, found one; leave it out"
+        )
     read.require(source)
     destination = storage.Destination(out, recordings.is_ours, apart(source, options), options.force)
     storage.refuse(destination)

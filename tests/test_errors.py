@@ -83,9 +83,9 @@ def test_fields_are_kept() -> None:
 
 
 def test_a_reason_is_its_text_and_carries_its_remedies() -> None:
-    cure = errors.Remedy({"outputs": ("a b:0",)}, "cut before it with")
+    cure = errors.Remedy({"outputs": ("a b:0",)}, "cut the graph before it with")
     reason = errors.Reason(f"op: expected this, found that; {cure}", cure, None)
-    assert reason == "op: expected this, found that; cut before it with --outputs 'a b:0'"
+    assert reason == "op: expected this, found that; cut the graph before it with --outputs 'a b:0'"
     plain, same = errors.UnsupportedModelError("m", ["plain", reason]).reasons
     assert (plain, plain.remedies) == ("plain", ())
     assert same.remedies == (cure,)

@@ -80,7 +80,10 @@ def test_a_projection_makes_the_hidden_state_narrower_than_the_units() -> None:
     [
         ({"width": 2}, "cell.projection: expected shape (1, 2), found (2, 2)"),
         ({"width": 1, "dtype": np.float32}, "cell.projection: expected float64, found float32"),
-        ({"width": 1, "mode": Mode.GRU}, "cell.projection: expected none but in an LSTM, found gru"),
+        (
+            {"width": 1, "mode": Mode.GRU},
+            "cell.projection: expected none outside of an LSTM, found one in a gru",
+        ),
     ],
 )
 def test_a_projection_that_does_not_fit_is_refused(given: dict, message: str) -> None:

@@ -128,7 +128,7 @@ def test_an_artifact_that_its_runtime_refuses(form: str, out: Path, monkeypatch:
     else:
         expected = UnsupportedModelError
         message = (
-            f"{form}: expected a graph that {form}'s runtime takes, found one of which it says: "
+            f"{form}: expected a graph that {form}'s runtime accepts, found an error: "
             "FILL failed to prepare; choose --format savedmodel"
         )
     with pytest.raises(expected) as refused:

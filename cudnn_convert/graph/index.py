@@ -148,7 +148,7 @@ class _Nodes(dict[str, NodeDef]):
     """Nodes by name; the lookup of a missing name raises InvalidModelError."""
 
     def __missing__(self, name: str) -> NodeDef:
-        raise InvalidModelError(f"node {name}", expected="a node of the graph", found="none of that name")
+        raise InvalidModelError(f"node {name}", expected="a node of the graph", found="no node of this name")
 
 
 class Index:

@@ -59,7 +59,9 @@ def check_values(
             if value is None:
                 near = difflib.get_close_matches(name, values, n=3)
                 hint = (
-                    f"the nearest keys are {', '.join(near)}" if near else "is the checkpoint this graph's?"
+                    f"the nearest keys are {', '.join(near)}"
+                    if near
+                    else "does the checkpoint belong to this graph?"
                 )
                 reasons.append(
                     f"variable {name}: expected a value of shape {wanted}, found no such key; {hint}"
@@ -386,9 +388,8 @@ def refuse(path: Path, graph: AnyGraph, inputs: Mapping[str, str], outputs: Iter
     unfilled = [node for node in graph.node if node.op in ops.TABLES]
     if unfilled:
         what = f"table{'s' if len(unfilled) > 1 else ''} {', '.join(node.name for node in unfilled)}"
-        expected = (
-            f"expected none in the format {form}, which cannot fill {'them' if len(unfilled) > 1 else 'it'}"
-        )
+        actual = "several tables" if len(unfilled) > 1 else "one"
+        expected = f"expected no table in the format {form}, which cannot fill it, found {actual}"
         cure = _cure(graph, unfilled, inputs, outputs)
         raise UnsupportedModelError(path, [Reason(f"{what}: {expected}; {cure or _OTHERS}", cure)])
 
@@ -412,4 +413,4 @@ def _cure(
         return None
     words = [*dict.fromkeys(cuts), *(text for name, text in inputs.items() if split(name)[0] in left)]
     which = "its lookup" if len(cuts) == 1 else "every lookup"
-    return Remedy({"inputs": (",".join(words),)}, f"cut behind {which} with")
+    return Remedy({"inputs": (",".join(words),)}, f"cut the graph behind {which} with")

@@ -147,7 +147,9 @@ class _ModelBuilder:
         elif kind in _HOLDS:
             parts = {_HOLDS[kind]: self.layer(layer_tree.inside(entry)[0], listed)}
         else:
-            message = f"expected Keras's own layers in a {kind} for Keras 3, found another"
+            message = (
+                f"expected only layers of Keras itself in a {kind} for Keras 3, found one of another class"
+            )
             raise self._refuse(entry, message, ", or bring it with --custom-objects")
         return _stand_in(entry, (), **parts)
 
@@ -201,7 +203,9 @@ class _ModelBuilder:
         for name, tensor in listed:
             ways["/backward_" in f"/{name}"].append((name, tensor))
         if bool(ways[0]) != bool(ways[1]):
-            raise self._refuse(entry, "expected weights of both directions by their names, found one")
+            raise self._refuse(
+                entry, "expected weights with the names of both directions, found one direction alone"
+            )
         layers = map(self.layer, layer_tree.inside(entry), ways)
         return dict(zip(("forward_layer", "backward_layer"), layers, strict=True))
 
@@ -318,7 +322,10 @@ def deserialize(
     except Exception as cause:
         # Layers raise what they like, and Keras wraps it into the config of every model around.
         first = keras_private.innermost_line(cause)
-        message = f"model: expected one that Keras 3 builds, found {first}; write --format {fallback}"
+        message = (
+            f"model: expected a model that Keras 3 can build, found an error: {first}; "
+            f"write --format {fallback}"
+        )
         raise UnsupportedModelError(source, [message]) from cause
 
 
@@ -328,7 +335,8 @@ def refuse_open_steps(source: Path, built: Any, fallback: str) -> None:
 
     reasons = [
         f"layer {layer.name}: expected a fixed number of steps for the TimeDistributed of Keras "
-        f"{keras.__version__}, which takes the batch's size for an open one; write --format {fallback}"
+        f"{keras.__version__}, found an open one, for which it takes the batch's size; "
+        f"write --format {fallback}"
         for layer in keras_private.flatten_layers(built)
         if isinstance(layer, keras.layers.TimeDistributed) and _takes_open_steps(layer)
     ]
@@ -624,4 +632,6 @@ def _by_kind(arrays: Sequence[Tensor], shapes: Sequence[tuple[int, ...]], kinds:
         chosen = [arrays[position] for position in order if position < len(arrays)]
         if [array.shape for array in chosen] == [*shapes] * kinds:
             return [chosen[kind * count : (kind + 1) * count] for kind in range(kinds)]
-    raise ValueError(f"expected {kinds} arrays for each of {count} weights, found {len(arrays)} or others")
+    raise ValueError(
+        f"expected {kinds} arrays for each of {count} weights, found {len(arrays)} that do not fit"
+    )

@@ -147,7 +147,7 @@ def _weights(path: Path, name: str, listed: Listed, entry: Entry | None) -> tupl
             path,
             f"layer {name}",
             expected=f"the weights of {_list_counts(expected) or 'no cuDNN layer'}",
-            found=f"weights of {_list_counts(counts) or 'none'} by their shapes",
+            found=f"the weights of {_list_counts(counts) or 'other layers'}, judged by their shapes",
         )
     return _convert(listed) if counts else tuple(listed)
 

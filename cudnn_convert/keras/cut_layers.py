@@ -104,7 +104,7 @@ def _find(path: Path, model: Entry, item: str) -> Reference:
     if layer not in names:
         more = ", ..." if len(names) > _LISTED else ""
         listed = f"{', '.join(names[-_LISTED:])}{more}"
-        raise UsageError(f"--outputs: expected layers of {path}, as {listed}, found {item}")
+        raise UsageError(f"--outputs: expected layers of {path}, such as {listed}, found {item}")
     calls = layer_tree.list_calls(model, layer)
     if len(calls) < 2:
         return layer, calls[0] if calls else 0, number

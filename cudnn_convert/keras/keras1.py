@@ -129,11 +129,10 @@ def _flip_kernels(model: Model, architecture: Architecture) -> Model:
         if not _CONVOLUTIONS & {*kinds} or name not in flipped:
             continue
         if layer_tree.is_model(entry) or kinds[0] == "Bidirectional":
-            expected = "expected convolutions of Theano in no model of their own"
-            reason = (
-                f"layer {name}: {expected}, found a {kinds[0]}; save the model with TensorFlow as backend"
-            )
-            raise UnsupportedModelError(model.path, [reason])
+            expected = "expected convolutions of Theano directly in the model"
+            reason = f"layer {name}: {expected}, found some in a {kinds[0]}"
+            cure = "save the model with TensorFlow as backend"
+            raise UnsupportedModelError(model.path, [f"{reason}; {cure}"])
         count = 2 if "ConvLSTM2D" in kinds else 1
         kernels = [(weight, _flip(tensor)) for weight, tensor in flipped[name][:count]]
         flipped[name] = (*kernels, *flipped[name][count:])
@@ -225,7 +224,7 @@ class _Translation:
     def _inner_model(self, entry: Entry, listed: Listed) -> tuple[dict[str, Any], Listed]:
         layers, shares = layer_tree.layer_entries(entry), _share(entry, listed)
         if shares is None or (layers and layers[0]["class_name"] == "Merge"):
-            reason = "expected an inner model whose weights are named after its layers, found another"
+            reason = "expected an inner model whose weights are named after its layers, found other names"
             raise self._refuse(entry, f"{reason}; save it with Keras 2")
         pairs = [self.layer(layer, shares[layer_tree.layer_name(layer)]) for layer in layers]
         return layer_tree.with_layers(entry, [layer for layer, _ in pairs]), _order_trained(pairs)
@@ -249,7 +248,7 @@ class _Translation:
         if kind == "BatchNormalization" and config.get("mode", 0) != 0:
             actual = f"found mode={config['mode']}"
             raise self._refuse(
-                entry, f"expected mode=0, which Keras 2 has alone, {actual}; no Keras 2 has it"
+                entry, f"expected mode=0, the only mode of Keras 2, {actual}; build the model in Keras 2"
             )
         changed = {
             _SETTINGS.get(key, key): value for key, value in config.items() if not _LEFT_OUT.fullmatch(key)
@@ -473,7 +472,7 @@ def _spread(path: Path, entry: Entry) -> dict[str, Any]:
                 branches = layer["config"].get("layers") or []
                 others = [branch for branch in branches if branch["class_name"] != "Sequential"]
                 if others or not branches:
-                    reason = f"layer {name}: expected a Merge of Sequential models, found others"
+                    reason = f"layer {name}: expected a Merge of Sequential models, found one of other layers"
                     raise UnsupportedModelError(path, [f"{reason}; build the model in Keras 2"])
                 layers.append(_calls(layer, *[add(branch) for branch in branches]))
             elif not last:

@@ -58,8 +58,8 @@ def _build_model(path: Path, described: Architecture, vouched: classes.Vouched) 
             path, [f"{reason}: {keras_private.innermost_line(cause)}; {_EXPORT}"]
         ) from cause
     if not built.built or not built.inputs:
-        reason = "config: expected a model whose inputs have shapes, found none; build it, and save it again"
-        raise UnsupportedModelError(path, [reason])
+        reason = "config: expected a model whose inputs have shapes, found inputs without"
+        raise UnsupportedModelError(path, [f"{reason}; build it, and save it again"])
     return built
 
 

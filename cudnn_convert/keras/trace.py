@@ -261,9 +261,9 @@ def _variables(path: Path, built: Any, weights: Weights) -> dict[str, Tensor]:
                 reasons.append(f"{what}: expected {weight.dtype.name}, found {value.dtype}")
             values_by_name[weight.handle.op.name] = value
     lost = sorted(set(weights) - {layer.name for layer in built.layers})
-    reasons += [f"layer {name}: expected a layer of the model, found weights alone" for name in lost]
+    reasons += [f"layer {name}: expected a layer of the model, found its weights alone" for name in lost]
     if reasons:
-        cure = "is the architecture that of the weights?"
+        cure = "does the architecture belong to these weights?"
         raise UnsupportedModelError(path, [f"{reason}; {cure}" for reason in reasons])
     return values_by_name
 

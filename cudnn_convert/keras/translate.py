@@ -150,7 +150,8 @@ def _activation(key: str, value: Any, context: Context) -> Any:
     if name == "hard_sigmoid" and not (context.kind in SCALABLE and key == "recurrent_activation"):
         actual = "found hard_sigmoid, clip(x / 5 + 0.5) in Keras 2 and clip(x / 6 + 0.5) in Keras 3"
         log.reasons.append(
-            f"layer {path}: expected {key} to be a function of both, {actual}; write --format {log.fallback}"
+            f"layer {path}: expected {key} to be equal in Keras 2 and 3, {actual}; "
+            f"write --format {log.fallback}"
         )
     elif name not in classes.ACTIVATIONS or name in log.newer:
         if name not in log.vouched:
@@ -310,7 +311,9 @@ def translate_entry(entry: Entry, path: str, log: Log) -> dict[str, Any]:
     where = f"layer {path}" if path else "model"
     instead = f"write --format {log.fallback}"
     if "/" in layer_tree.layer_name(entry):
-        log.reasons.append(f"layer {path}: expected a name without /, as Keras 3 asks; {instead}")
+        log.reasons.append(
+            f"layer {path}: expected a name without /, as Keras 3 asks, found one with it; {instead}"
+        )
     if classes.class_name(entry) in log.vouched or classes.is_foreign(entry, log.vouched, log.newer):
         try:
             return classes.keep_as_is(entry, log.vouched)

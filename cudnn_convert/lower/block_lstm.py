@@ -65,9 +65,9 @@ def lower_block_lstm(
 def _refuse_nested(index: Index, wanted: Iterable[Block]) -> None:
     loops = control_flow.frames(index)
     reasons = [
-        f"{block.node.name}: expected a {block.node.op} with a fused form (constant weights, no clip, of its "
-        f"cell states the last one read), found another inside the loop {loops[block.node.name][-1]}; the "
-        "formats savedmodel and frozen keep it"
+        f"{block.node.name}: expected a {block.node.op} that fits into one op (constant weights, no clip, "
+        f"only the last cell state read), found one in the loop {loops[block.node.name][-1]} that does not; "
+        "choose the format savedmodel or frozen"
         for block in wanted
         if not _is_fused(block) and loops.get(block.node.name)
     ]

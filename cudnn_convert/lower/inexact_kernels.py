@@ -149,8 +149,8 @@ def _power_body(graph: Graph, node: NodeDef) -> Callable[..., Any] | None:
         root = {0.5: _root, -0.5: _inverse_root}.get(float(power)) if power is not None else None
         return None if root is None else lambda x, _: root(node, x)
     if power is None or not 0 <= power <= _MOST:
-        expected = "a constant power of integers, or floats"
-        raise ValueError(f"{node.name}: expected {expected}, found others; {_ELSE}")
+        expected = f"a constant exponent from 0 to {_MOST} for integers"
+        raise ValueError(f"{node.name}: expected {expected}, found another; {_ELSE}")
     return partial(_power, int(power))
 
 

@@ -62,8 +62,8 @@ def leave_out(model: Model, options: Options, shared: Collection[str]) -> tuple[
         name, is_given = option.name, getattr(options, option.name) not in (option.default, [])
         if name in shared and is_given and not applies(name, model):
             defaults[name] = option.default
-            what = f"it is of {_MEANT_FOR[name][1]}, and this is a {model.kind}"
-            notes.append(f"{flag_of(name)} is passed over: {what}")
+            what = f"it is for {_MEANT_FOR[name][1]}, and this is a {model.kind}"
+            notes.append(f"{flag_of(name)} is ignored: {what}")
     return replace(options, **defaults) if defaults else options, tuple(notes)
 
 

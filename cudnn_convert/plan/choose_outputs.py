@@ -152,7 +152,9 @@ def _refuse_part(
         return candidates.order_candidates(graph, walk, names, sources)
 
     if not names:
-        reason = "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence"
+        reason = (
+            "outputs: expected tensors of numbers at the end of the graph, found none behind a recurrence"
+        )
         single = list_candidates()
         drawn = candidates.list_before_draws(graph, walk)
         sets = [",".join(drawn)] if drawn else _together(walk, single)

@@ -60,7 +60,7 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
     own = [key for key in dict.fromkeys([*states, *beside, *first]) if key not in begun]
     own = [key for key in own if key not in {token, *plan.streaming.lengths}]
     if taken := {"tokens", *given_at_calls} & {*own}:
-        what = f"expected no input {min(taken)} beside the token {token}, for a search has one of that key"
+        what = f"expected no input {min(taken)} beside the token {token}, found one, and a search has its own"
         raise UnsupportedModelError(plan.model.path, [f"{what}; give it another key with --inputs"])
     input_keys = ["tokens", *own, *given_at_calls]
     output_keys = ["sequences", "lengths", "scores"]
@@ -165,8 +165,8 @@ def _find_token(plan: Plan, wanted: str | None) -> str:
         raise UnsupportedModelError(
             plan.model.path,
             [
-                f"{', '.join(others)}: expected no input with steps beside the token {token}, for a search "
-                "has none for them; convert without --decode"
+                f"{', '.join(others)}: expected the token {token} as the only input with steps, found more, "
+                "for which a search has no values; convert without --decode"
             ],
         )
     return token

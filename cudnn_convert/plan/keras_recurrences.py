@@ -18,11 +18,13 @@ def plan_layers(plan: RecurrencesPlan, options: Options) -> RecurrencesPlan:
     """
     if options.layout == "time":
         raise UsageError(
-            "--layout: expected batch with --format keras, as its layers are, found time; leave out --layout"
+            "--layout: expected batch with --format keras, as its layers take it, found time; "
+            "leave out --layout"
         )
     if options.lengths:
         raise UsageError(
-            "--lengths: expected none with --format keras, whose layers take a mask; leave out --lengths"
+            "--lengths: expected no lengths with --format keras, whose layers take a mask, found some; "
+            "leave out --lengths"
         )
     reasons = [
         named_weights.explain_keras_refusal(single.name, single.recurrence.sizes) for single in plan.singles

@@ -94,7 +94,7 @@ def _random(graph: Graph, index: Index, outputs: Mapping[str, str], cut: CutGrap
         kept = subgraphs.CutFinder(index, outputs=outputs).without(node.name)
         yield Reason(
             f"{node.name}: {_SAME}, found the random op {node.op}; "
-            f"bind it with --set {node.name}:0=VALUE or cut behind it with --inputs"
+            f"bind it with --set {node.name}:0=VALUE or cut the graph behind it with --inputs"
             f"{f', or {kept}' if kept else ''}",
             kept,
         )
@@ -131,8 +131,8 @@ def _dropouts(
     for key, members in groups.items():
         knob_list = off or [knobs.Knob(rate, key) for rate in dict.fromkeys(rates[int(key)])]
         cure = knobs.remedy(knob_list, names, "turn it off with")
-        what = "one that is on" if len(members) == 1 else "some that are on"
-        yield Reason(f"{_list(members)}: expected no dropout at inference, found {what}; {cure}", cure)
+        what = "expected no dropout at inference, found dropout that is on"
+        yield Reason(f"{_list(members)}: {what}; {cure}", cure)
 
 
 def _calls_of_python(graph: Graph, cut: CutGraph | None) -> Iterator[Reason]:
@@ -141,7 +141,9 @@ def _calls_of_python(graph: Graph, cut: CutGraph | None) -> Iterator[Reason]:
     off = knobs.find_knobs(cut.graph, cut.outputs, _list_calls) if calls and cut else []
     if off and cut:
         cure = knobs.remedy(off, cut.graph.index.nodes, "leave it out with")
-        expected = "expected ops that any program runs, found a function of the one that made the graph"
+        expected = (
+            "expected ops that any program can run, found Python code that only the original program has"
+        )
         yield Reason(f"{_list(calls)}: {expected}; {cure}", cure)
 
 
@@ -265,7 +267,9 @@ def refuse_cells(path: Path, recurrences: Sequence[Recurrence]) -> None:
     dtypes: dict[str, Any] = {}
     for recurrence in recurrences:
         if recurrence.sizes.projection:
-            reasons.append(f"{recurrence.node}: {what} no projection, which CudnnCompatibleLSTMCell has not")
+            reasons.append(
+                f"{recurrence.node}: {what} no projection, found one, which its cell does not have"
+            )
         dtype = dtypes.setdefault(recurrence.shared, recurrence.dtype)
         if dtype != recurrence.dtype:
             types = f"{dtype} and {recurrence.dtype}"
@@ -308,14 +312,17 @@ def _undrawable(plan: Plan, seen: tf.Graph, read: Collection[str]) -> Iterator[s
     shapes = {name: shape for name in unknown if (shape := _likely(plan, name)) is not None}
     for name, tensor in tensors.items():
         if name in unknown:
-            cure = Remedy({"inputs": (_inputs(plan, shapes),)}, "refine it:") if name in shapes else None
-            yield Reason(
-                f"{origin[name]}: expected a known rank, found none; {cure or 'cut behind it'}", cure
+            cure = (
+                Remedy({"inputs": (_inputs(plan, shapes),)}, "give its shape with")
+                if name in shapes
+                else None
             )
+            advice = cure or "choose a later tensor as the input"
+            yield Reason(f"{origin[name]}: expected a known rank, found an unknown one; {advice}", cure)
         elif tensor.dtype == tf.string and not _has_words(plan):
             yield f"{origin[name]}: expected numbers, found strings; give --data"
         elif tensor.dtype.is_integer and tensor.shape.rank == 0:
-            expected = "expected to know what this integer means, found no hint"
+            expected = "expected an input for random numbers, found one integer of unknown meaning"
             yield f"{origin[name]}: {expected}; give --data, or bind it with --set {origin[name]}=VALUE"
 
 

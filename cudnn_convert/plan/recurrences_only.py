@@ -33,8 +33,8 @@ def plan_recurrences(model: Model, options: Options) -> RecurrencesPlan:
     graph = _extract_needed(model)
     recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention_of(options))
     if not recurrences:
-        reason = "recurrences: expected CudnnRNN nodes with weights, found none; choose a format of graphs"
-        raise UnsupportedModelError(model.path, [reason])
+        reason = "recurrences: expected CudnnRNN nodes with weights, found none"
+        raise UnsupportedModelError(model.path, [f"{reason}; choose a format that keeps a graph"])
     singles, twins = [], dict[str, list[str]]()
     for recurrence in _distinct(recurrences, twins):
         turned = replace(recurrence, time_major=True)

@@ -231,7 +231,7 @@ def _choose_signatures(model: Model, wanted: str | None) -> tuple[Part, ...]:
         several = len(signatures) > 1
         return tuple(Part(key, value, f"{key}/" if several else "") for key, value in signatures.items())
     if wanted is None and SERVING not in signatures and len(signatures) > 1:
-        reason = f"signatures: expected {SERVING} or one, found {', '.join(sorted(signatures))}"
+        reason = f"signatures: expected {SERVING} or only one, found {', '.join(sorted(signatures))}"
         remedies = [Remedy({"signature": key}) for key in signatures]
         raise AmbiguousSourceError(model.path, [Reason(f"{reason}; choose with --signature", *remedies)])
     key = wanted or (SERVING if SERVING in signatures else next(iter(signatures), None))

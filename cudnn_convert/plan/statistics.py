@@ -143,7 +143,7 @@ def reasons(graph: Graph, outputs: Collection[str], asked: Collection[str]) -> I
             expected = "expected batch normalisation with its moving averages, found it in training mode"
             yield Reason(f"{node.name}: {expected}; choose an output of the inference graph with --outputs")
         else:
-            expected = "expected answers that depend on their own row"
+            expected = "expected each answer to depend on its own row alone"
             actual = f"a statistic of the batch ({node.op}) without a moving average"
             cure = "make it an input with --inputs, or choose other --outputs"
             yield Reason(f"{name}: {expected}, found {actual}; {cure}")

@@ -192,7 +192,8 @@ def _draft(plan: Plan, still: frozenset[str], flag: str, steps: Mapping[str, int
     ends = [*outputs.values(), *(state.end for state in states)]
     border = beginnings.find_border(prune(full, ends), encoders)
     if lost := [name for name in border if split(name)[0] not in plan.whole.index.nodes]:
-        what = f"a tensor of the source between an encoder and the steps, found {lost[0]}, which is none"
+        what = "a tensor of the source between an encoder and the steps"
+        what = f"{what}, found {lost[0]}, which the source lacks"
         return [Reason(f"{lost[0]}: {flag}: expected {what}; {_WITHOUT[flag]}")]
     encoded = tuple(_name_encoded(name, taken_keys, taken_ops) for name in border)
     full = stream_states.feed_encoded(full, encoded, encoders, defaults=False)
@@ -416,7 +417,7 @@ def _refuse(plan: Plan, graph: Graph, time: TimeAxis | None, flag: str) -> Itera
     """Yield a reason for each obstacle to running the streamed graph in chunks."""
     begin, without = f"{flag}: expected", _WITHOUT[flag]
     if time is None:
-        yield Reason(f"inputs: {begin} sizes of which one may be time, found none; {without}")
+        yield Reason(f"inputs: {begin} an axis that may be time, found none; {without}")
         return
     index = graph.index
     nodes = [recurrence.node for recurrence in plan.recurrences if recurrence.node in index.nodes]
@@ -425,7 +426,7 @@ def _refuse(plan: Plan, graph: Graph, time: TimeAxis | None, flag: str) -> Itera
     shown = _frontier(index, mixing, front)
     for op in shown[:_SHOWN]:
         if op.node in front:
-            cure = _cut_behind(plan, f"{op.node}:0", "cut behind it with")
+            cure = _cut_behind(plan, f"{op.node}:0", "cut the graph behind it with")
         else:
             user, outputs = plan.find_user_graph(plan.signature), plan.signature.outputs
             cure = subgraphs.CutFinder(index, user, outputs=outputs).before(op.node, mixing)
@@ -436,7 +437,9 @@ def _refuse(plan: Plan, graph: Graph, time: TimeAxis | None, flag: str) -> Itera
     if mixing:
         return
     for node in time.strange:
-        reason = f"{node}: {begin} a recurrence over the steps and rows of an input, found one over others"
+        reason = (
+            f"{node}: {begin} a recurrence over the steps and rows of an input, found one over other axes"
+        )
         yield Reason(f"{reason}; {without}")
     fixed = [key for key, name in plan.signature.inputs.items() if name not in time.inputs]
     if not time.inputs:

@@ -148,7 +148,7 @@ def _require_finite(path: Path, graph: Any) -> None:
             todo += [(callee, False) for callee in sorted(called & functions.keys())]
     most = max([_size(graph.node, sizes), *sizes.values()])
     if most > context.current().nodes:
-        expected, actual = f"at most {context.current().nodes} nodes with all functions laid flat", f"{most}"
+        expected, actual = f"at most {context.current().nodes} nodes with all functions inlined", f"{most}"
         advice = f"if that is meant, give --limit nodes={most}"
         raise ReadError(path, "graph", expected=expected, found=actual, advice=advice)
 

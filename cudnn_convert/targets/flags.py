@@ -33,7 +33,7 @@ def check_options(options: Options) -> None:
 def _refuse_cuts(options: Options, cuts: Mapping[str, Sequence[str]]) -> None:
     flags = [flag for flag, value in cuts.items() if value]
     if flags:
-        raise UsageError(f"{', '.join(flags)}: expected a format of graphs, found {options.format}")
+        raise UsageError(f"{', '.join(flags)}: expected a format that keeps a graph, found {options.format}")
 
 
 def settle_layers(model: Model, options: Options) -> Options:

@@ -35,9 +35,9 @@ def prepare(plan: Plan, options: Options) -> Plan:
     architecture = plan.model.layers
     if architecture.is_keras3:
         other = layers.choose_other(plan.model, "keras", options)
-        actual = f"found Keras {architecture.keras_version}; choose --format {other}"
+        actual = f"found one of Keras {architecture.keras_version}; choose --format {other}"
         raise UnsupportedModelError(
-            plan.model.path, [f"model: expected one of Keras 2 for tf_keras, {actual}"]
+            plan.model.path, [f"model: expected a model of Keras 2 for tf_keras, {actual}"]
         )
     plan, rewritten = layers.rewrite(plan, options)
     own = (*rewritten.notes, *notes(rewritten.architecture))

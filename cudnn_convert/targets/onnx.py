@@ -73,7 +73,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
         write(searching.model, searching.weights, beside, provenance=provenance)
     if options.quantize and not count:
         expected = "an LSTM of float32 whose weights are constants"
-        raise UsageError(f"--quantize: expected {expected}, found none; leave it out, and --max-error")
+        raise UsageError(f"--quantize: expected {expected}, found none; leave out --quantize and --max-error")
     return tuple(notes)
 
 

@@ -134,14 +134,14 @@ def _reasons(error: Exception, cuts: CutFinder, more: str = "") -> list[Reason]:
         if _NO_OP in why:
             unknown.setdefault(op, []).append(name)
         else:  # of one node it may say several; the first is the cause
-            expected = f"a {op} that TensorFlow Lite's converter takes"
+            expected = f"a {op} that TensorFlow Lite's converter accepts"
             cure = cuts.before(name, avoid)
-            actual = f"found one of which it says: {why}; {cure or _ELSE}"
+            actual = f"found one that it refuses: {why}; {cure or _ELSE}"
             refused.setdefault(name, Reason(f"{name}: expected {expected}, {actual}", cure))
     reasons = [_unknown(names, op, cuts.before(names[0], avoid), more) for op, names in unknown.items()]
     reasons += refused.values()
     actual = f"{type(error).__name__}: {first_line(error)}"
-    other = f"expected a graph that TensorFlow Lite's converter takes, found {actual}; {_ELSE}"
+    other = f"expected a graph that TensorFlow Lite's converter accepts, found an error: {actual}; {_ELSE}"
     return reasons or [Reason(other)]
 
 

@@ -221,7 +221,7 @@ def test_an_out_whose_variables_tensorflow_would_not_find_is_refused(
     folder = tmp_path / "[old]"
     folder.mkdir()
     [line] = refused(tmp_path, source, folder / "out", "--format", form, code=2)
-    expected = "expected a path in which TensorFlow finds variables, found one with ["
+    expected = "expected a path that TensorFlow can read variables from, found one with ["
     assert line == f"OUT {folder / 'out'}: {expected}; choose another path"
     assert command(source, folder / "out.pb", "--no-verify").code == 0
 

@@ -134,7 +134,7 @@ def test_the_printed_flags_repeat_the_conversion(source: Path, tmp_path: Path) -
     assert artifacts[0] == artifacts[1]
 
 
-NEAR = "expected one of the graph, found no node"
+NEAR = "expected a tensor of the graph, found no node"
 
 
 WRONG: dict[str, tuple[list[str], str]] = {
@@ -146,9 +146,12 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "unknown in set": (["--set=h1=1"], f"tensor h1:0: {NEAR} h1; similar names are h0:0"),
     "far from all": (["--outputs=zzzzzzz"], f"tensor zzzzzzz:0: {NEAR} zzzzzzz; no name is similar"),
     "glob of nothing": (["--set=zz*=1"], f"tensor zz*:0: {NEAR} zz*"),
-    "output past the last": (["--outputs=rnn_out:7"], "tensor rnn_out:7: expected one of the graph, found"),
-    "input past the last": (["--inputs=x:1,h0"], "tensor x:1: expected one of the graph, found"),
-    "set past the last": (["--set=x:1=3"], "tensor x:1: expected one of the graph, found"),
+    "output past the last": (
+        ["--outputs=rnn_out:7"],
+        "tensor rnn_out:7: expected a tensor of the graph, found",
+    ),
+    "input past the last": (["--inputs=x:1,h0"], "tensor x:1: expected a tensor of the graph, found"),
+    "set past the last": (["--set=x:1=3"], "tensor x:1: expected a tensor of the graph, found"),
     "set without value": (["--set=x"], "--set: expected TENSOR=VALUE, found 'x'"),
     "set without tensor": (["--set==1"], "--set: expected TENSOR=VALUE, found '=1'"),
     "set to nothing": (["--set=x="], "--set x:0: expected a float32, found ''"),
@@ -170,11 +173,11 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "a size below": (["--inputs=x[?,-1,3],h0"], "--inputs: expected "),
     "another width": (
         ["--inputs=x[?,?,4],h0"],
-        "tensor x:0: expected [?,?,3] or narrower, to which the graph is bound, found [?,?,4] in --inputs",
+        "tensor x:0: expected the graph's shape [?,?,3], where only ? may change, found [?,?,4] in --inputs",
     ),
     "another rank": (
         ["--inputs=x[?,3],h0"],
-        "tensor x:0: expected [?,?,3] or narrower, to which the graph is bound, found [?,3]",
+        "tensor x:0: expected the graph's shape [?,?,3], where only ? may change, found [?,3]",
     ),
     "a key twice": (["--inputs=a=x,a=h0"], "expected keys that differ, found a twice"),
     "an input twice": (["--inputs=x,h0,h0"], "--inputs: expected each tensor once, found h0:0 twice"),

@@ -303,7 +303,7 @@ def test_a_projection_is_refused(out: Path) -> None:
     with pytest.raises(UnsupportedModelError) as caught:
         made("1.15.5-op_proj_lstm", out)
     expected = (
-        "CudnnRNNV3: --format checkpoint: expected no projection, which CudnnCompatibleLSTMCell has not"
+        "CudnnRNNV3: --format checkpoint: expected no projection, found one, which its cell does not have"
     )
     assert caught.value.reasons == (f"{expected}; take another format",)
 

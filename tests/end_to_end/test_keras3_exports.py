@@ -58,7 +58,7 @@ OF_FUNCTIONS: Final = (
 )
 #: A step of training: it needs CudnnRNNBackpropV3, which nothing on a CPU stands for.
 TRAINING: Final = "train"
-_TABLE: Final = "table hash_table: expected none in the format"
+_TABLE: Final = "table hash_table: expected no table in the format"
 #: What a format refuses, by case, with the reason.
 REFUSED: Final[dict[str, dict[str, str]]] = {
     "frozen": {"with_vocabulary": _TABLE},
@@ -204,7 +204,7 @@ def test_a_step_of_training_is_no_inference(out: Path, form: str) -> None:
 @pytest.mark.parametrize("form", ALONE)
 def test_one_of_several_signatures_is_asked_for(out: Path, form: str) -> None:
     sample = exported(f"{NEWEST}-raw_ops")
-    told = "signatures: expected serving_default or one, found chain, ragged; choose with --signature"
+    told = "signatures: expected serving_default or only one, found chain, ragged; choose with --signature"
     with pytest.raises(AmbiguousSourceError, match=told):
         cudnn_convert.convert(sample.path, out, format=form)
     assert not out.exists()

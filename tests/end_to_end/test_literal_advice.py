@@ -87,7 +87,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "plan/decoding.py: {}; choose other --outputs": "of another rank, in test_decoding.py of plan",
         "plan/decoding.py: make the ids the input": "of features, in test_decoding.py of plan",
         "plan/decoding.py: {}; give it another key": "which test_decoding.py of plan does",
-        "plan/decoding.py: expected no input with steps beside": "as in plan/streaming.py",
+        "plan/decoding.py: as the only input with steps": "as in plan/streaming.py",
         "plan/decoding.py: {}; convert without --decode": "of a batch that is kept, as in plan/streaming.py",
         "plan/decoding.py: logits: {}; convert without": "of a table that lacks tokens, likewise",
         "verification/decoding.py: not proven": "of ties alone; verification/test_decoding.py provokes it",
@@ -113,12 +113,12 @@ _COSTLY: Final = frozenset(
         "recurrences/graphless.py: --mode chooses",
         "recurrences/graphless.py: choose with --signature",
         "targets/checkpoint.py: keep them with",
-        "keras/build_keras3.py: one that Keras 3 builds",
+        "keras/build_keras3.py: a model that Keras 3 can build",
         "keras/build_keras3.py: a fixed number of steps",
         "keras/build_keras3.py: {}; write --format {}",
         "keras/build_keras3.py: layer {}: {}; write --format {}{}",
         "keras/translate.py: found {}; write --format {}",
-        "keras/translate.py: a function of both",
+        "keras/translate.py: to be equal in Keras 2 and 3",
         "read/dialects/contrib.py: need --forget-bias",
         "recurrences/graphless.py: --layout chooses",
         "inspection/alternatives.py: --force-convert",
@@ -138,7 +138,7 @@ _COSTLY: Final = frozenset(
 _DEAR: Final = frozenset({"pipeline.py", "plan/streaming.py", "batch/jobs.py", "keras/trace.py"})
 #: What is typed each time beside the first of its file: test_attacks.py provokes it, but takes seconds.
 _ALWAYS: Final = frozenset(
-    {"verification/feeds.py: needs more", "keras/build_keras3.py: one that Keras 3 builds"}
+    {"verification/feeds.py: needs more", "keras/build_keras3.py: a model that Keras 3 can build"}
 )
 _SOURCES: Final = {one.name: one.path for one in (*KERAS_FIXTURES, *EXPORTED)}
 

@@ -195,7 +195,7 @@ MISTAKES: Final = (
              f"{SHAPE}'x=x:0[99999999999999999999,1,3]'"),
     _mistake("model.ckpt o10 --outputs rnn_ot", 2, "model.ckpt: tensor rnn_ot:0: expected one of the "
              "graph, found no "
-             "node rnn_ot; the nearest are <rnn_out:0>", 3, is_slow=True),
+             "node rnn_ot; similar names are <rnn_out:0>", 3, is_slow=True),
     _mistake("model.ckpt o11.h5", 2, "--format h5: expected the layers of a Keras model, found TensorFlow "
              "1 checkpoint "
              "model.ckpt; choose savedmodel, frozen, checkpoint, onnx, tflite, npz, safetensors",

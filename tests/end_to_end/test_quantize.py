@@ -184,7 +184,7 @@ def test_a_model_without_an_lstm_is_refused(tmp_path: Path) -> None:
     given = ["--format", "onnx", "--quantize", "int8", "--data", data(sample, tmp_path), "--max-error", "1"]
     (line,) = refused(tmp_path, sample.prefix, tmp_path / "out", *given, code=2)
     expected = "an LSTM of float32 whose weights are constants"
-    assert line == f"--quantize: expected {expected}, found none; leave it out, and --max-error"
+    assert line == f"--quantize: expected {expected}, found none; leave out --quantize and --max-error"
 
 
 def test_the_gate_cannot_be_left_open(tmp_path: Path) -> None:

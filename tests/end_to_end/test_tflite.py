@@ -204,7 +204,7 @@ def test_an_op_that_tensorflow_lite_lacks_is_refused_with_a_cut(tmp_path: Path) 
     with pytest.raises(UnsupportedModelError) as refused:
         cudnn_convert.convert(sample.prefix, tmp_path / "out", format="tflite", **sample.options)
     cure = (
-        "found CTCBeamSearchDecoder; cut before it, which drops letters, chances, "
+        "found CTCBeamSearchDecoder; cut the graph before it, which drops letters, chances, "
         "with --outputs logits/BiasAdd:0"
     )
     assert any(cure in reason for reason in refused.value.reasons)

@@ -25,7 +25,7 @@ TYPED: Final = (
     "module 'tensorflow' has no attribute 'contrib'",
     "Wrong outputs on the CPU, and no error",
     "CudnnCompatibleLSTMCell is not faster than LSTMBlockCell",
-    "expected tensors of numbers that nothing reads, and: outputs leave out",
+    "expected tensors of numbers at the end of the graph, and: outputs leave out",
     "Unknown layer: 'CuDNNLSTM'",
     "No Op registered for CudnnRNNV3 with domain_version",
     "My SavedModel is full of CudnnRNNV3, but it runs",

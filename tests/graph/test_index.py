@@ -26,7 +26,7 @@ def test_a_node_that_is_not_there_is_named() -> None:
     assert found.nodes.get("b") is None
     with pytest.raises(InvalidModelError) as caught:
         found.nodes["b"]
-    assert str(caught.value) == "node b: expected a node of the graph, found none of that name"
+    assert str(caught.value) == "node b: expected a node of the graph, found no node of this name"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_number_of_an_output(reference: str, ends: tuple[str, int]) -> None:
 def test_what_is_kept_must_be_there_to_be_laid_flat() -> None:
     graph = graph_pb2.GraphDef(node=[node_defs.constant("one", np.asarray(1, np.float32))])
     with pytest.raises(
-        InvalidModelError, match="graph: expected functions that can be laid flat, found Failed"
+        InvalidModelError, match="graph: expected functions that can be inlined, found Failed"
     ):
         inlining.inline_functions(graph, ["one", "two"])
 
@@ -99,6 +99,6 @@ def test_what_the_optimizer_does_not_find_is_told() -> None:
     call.attr["f"].func.name = "f"
     graph.node.append(call)
     with pytest.raises(
-        InvalidModelError, match="expected functions that can be laid flat, found No attr named"
+        InvalidModelError, match="expected functions that can be inlined, found No attr named"
     ):
         inlining.inline_functions(graph, ["y"])

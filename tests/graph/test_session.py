@@ -179,7 +179,7 @@ def again(made: Any) -> Any:
     return from_constants(made, WORDS[::-1], "again")
 
 
-CURE = "; cut behind its lookup with --inputs lookup:0"
+CURE = "; cut the graph behind its lookup with --inputs lookup:0"
 ONE = "expected one op that fills it from constants or a file"
 #: What fills a table, and why that does not do.
 REFUSED: dict[str, tuple[list[Fill], str]] = {
@@ -215,7 +215,7 @@ def test_a_format_that_cannot_fill_a_table(tmp_path: Path, form: str) -> None:
     prefix = source(tmp_path / "source", from_constants)
     command = [prefix, tmp_path / "out", "--outputs", "scores", "--format", form]
     [line] = refused(tmp_path, *command, code=1)
-    what = f"expected none in the format {form}, which cannot fill it"
+    what = f"expected no table in the format {form}, which cannot fill it, found one"
     assert line == f"{prefix}: table table: {what}{CURE}"
     report = cudnn_convert.convert(
         prefix, tmp_path / "out", format=form, outputs=["scores"], inputs=["ids=lookup[?,?]"]

@@ -304,8 +304,16 @@ INNER["config"]["build_input_shape"] = [None, 6, 5]
         (LSTM, [], r"the weights of a LSTM of Keras 3, found none; write --format h5"),
         (entry("TimeDistributed", "lstm", layer=LSTM), ["a", "b", "c"], "a fixed number of steps for"),
         (entry("TimeDistributed", "lstm", layer=entry("Mine", "mine")), [], "a fixed number of steps for"),
-        (entry("RNN", "lstm", cell=CELLS), [], "Keras's own layers in a StackedRNNCells for Keras 3, found"),
-        (WAYS, ["forward_mine/a", "forward_mine/b"], "weights of both directions by their names, found one"),
+        (
+            entry("RNN", "lstm", cell=CELLS),
+            [],
+            "only layers of Keras itself in a StackedRNNCells for Keras 3, found",
+        ),
+        (
+            WAYS,
+            ["forward_mine/a", "forward_mine/b"],
+            "weights with the names of both directions, found one direction alone",
+        ),
         (INNER, ["lstm/a", "elsewhere/b"], "weights named after its layers, found elsewhere/b; write --form"),
     ],
     ids=["shapes", "none", "open_steps", "open_steps_of_mine", "cells", "directions", "nested"],

@@ -135,7 +135,9 @@ def test_a_cpu_config_over_weights_of_a_cudnn_layer_is_converted_too() -> None:
         values(made.architecture.weights["fast"])[2], expected(stored, 4)[2], rtol=1e-6
     )
     hard = sequential(entry("LSTM", "fast", units=3, activation="tanh", recurrent_activation="hard_sigmoid"))
-    with pytest.raises(ReadError, match=r"layer fast: expected the weights of no cuDNN layer, found weights"):
+    with pytest.raises(
+        ReadError, match=r"layer fast: expected the weights of no cuDNN layer, found the weights"
+    ):
         cpu_layers.rewritten(HERE, model(hard, {"fast": stored}))
     old = sequential(entry("GRU", "fast", units=3, recurrent_activation="sigmoid", reset_after=False))
     with pytest.raises(ReadError):

@@ -59,7 +59,7 @@ def test_a_row_of_layers_ends_with_the_layer() -> None:
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
-        ("both,other", r"expected layers of model.h5, as a, b, both, end, found other"),
+        ("both,other", r"expected layers of model.h5, such as a, b, both, end, found other"),
         ("both:2", r"expected at most both:1, its last call, found both:2"),
     ],
 )

@@ -69,7 +69,10 @@ def test_kernels_of_theano_are_turned_in_files_of_keras_2() -> None:
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (entry("BatchNormalization", "norm", mode=1), "layer norm: expected mode=0, which Keras 2 has alone"),
+        (
+            entry("BatchNormalization", "norm", mode=1),
+            "layer norm: expected mode=0, the only mode of Keras 2",
+        ),
         (entry("Merge", "both", mode="cos"), "layer both: expected one of the modes sum, mul, concat"),
     ],
 )

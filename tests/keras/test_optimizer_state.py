@@ -137,7 +137,7 @@ def test_arrays_of_another_model_are_refused() -> None:
 
     shapes = [(2, 12), (3, 12), (12,)]
     arrays = [Array(*shape) for shape in [*shapes, *shapes[:2], (11,)]]
-    with pytest.raises(ValueError, match="expected 2 arrays for each of 3 weights, found 6 or others"):
+    with pytest.raises(ValueError, match="expected 2 arrays for each of 3 weights, found 6 that do not fit"):
         build_keras3._by_kind(arrays, shapes, 2)  # type: ignore[arg-type]
 
 

@@ -293,10 +293,10 @@ def test_weights_that_do_not_fit_are_listed() -> None:
     with pytest.raises(UnsupportedModelError) as caught:
         trace.trace_model(source)
     assert str(caught.value).splitlines() == [
-        f"m.h5: layer g: weight {name}: expected shape [5, 9], found [4, 9]; is the architecture that of the "
-        "weights?",
-        f"m.h5: layer g: weight {name}: expected float32, found float64; is the architecture that of the "
-        "weights?",
+        f"m.h5: layer g: weight {name}: expected shape [5, 9], found [4, 9]; does the architecture belong to "
+        "these weights?",
+        f"m.h5: layer g: weight {name}: expected float32, found float64; does the architecture belong to "
+        "these weights?",
     ]
 
 

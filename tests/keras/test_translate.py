@@ -75,7 +75,7 @@ def test_initializers_lose_what_keras_3_does_not_take() -> None:
             entry("LSTM", "x", time_major=True),
             "layer x: expected time_major=False, found True; Keras 3 has no",
         ),
-        (entry("Dense", "a/b"), "layer a/b: expected a name without /, as Keras 3 asks"),
+        (entry("Dense", "a/b"), "layer a/b: expected a name without /, as Keras 3 asks, found one with it"),
         (
             entry("Dense", "x", activation=entry("ReLU", "inner")),
             "layer x: expected activation to be a function, found ReLU; write --format h5",
@@ -86,11 +86,11 @@ def test_initializers_lose_what_keras_3_does_not_take() -> None:
         ),
         (
             entry("Dense", "x", activation="hard_sigmoid"),
-            "layer x: expected activation to be a function of both",
+            "layer x: expected activation to be equal in Keras 2 and 3",
         ),
         (
             entry("LSTM", "x", activation="hard_sigmoid"),
-            "layer x: expected activation to be a function of both",
+            "layer x: expected activation to be equal in Keras 2 and 3",
         ),
     ],
 )

@@ -292,9 +292,9 @@ def test_a_loop_inside_a_loop_is_refused() -> None:
         lower(*turning(Node(clip=0.25)), []).whole()
     (reason,) = refused.value.reasons
     assert reason == (
-        "while/BlockLSTM: expected a BlockLSTM with a fused form (constant weights, no clip, of its cell "
-        "states the last one read), found another inside the loop while/while_context; the formats "
-        "savedmodel and frozen keep it"
+        "while/BlockLSTM: expected a BlockLSTM that fits into one op (constant weights, no clip, only the "
+        "last cell state read), found one in the loop while/while_context that does not; choose the format "
+        "savedmodel or frozen"
     )
 
 

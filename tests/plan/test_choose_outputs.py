@@ -187,7 +187,7 @@ def test_where_only_a_loss_reads_the_model_the_user_is_asked() -> None:
         y = tf.nn.softmax(lstm(placeholder("x"), blob()).output, name="probs")
         tf.nn.l2_loss(y)
     assert refused(graph, AmbiguousSourceError) == (
-        "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence; "
+        "outputs: expected tensors of numbers at the end of the graph, found none behind a recurrence; "
         "choose with --outputs probs:0",
     )
 

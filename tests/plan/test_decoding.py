@@ -94,7 +94,7 @@ def test_an_input_of_a_key_that_a_search_has(tmp_path: Path) -> None:
     source = asking_graphs.conditioned(tmp_path, noise="noise")
     assert planned(source).decoder  # which takes none
     line = refused(source, decode="sample")
-    assert "expected no input noise beside the token ids, for a search has one of that key" in line
+    assert "expected no input noise beside the token ids, found one, and a search has its own" in line
     assert line.endswith("; give it another key with --inputs")
     decoder = planned(source, decode="sample", inputs=["ids,lengths,sharpness,speaker=noise"]).decoder
     assert decoder is not None
@@ -216,7 +216,7 @@ def test_weights_alone(tmp_path: Path) -> None:
         ({"width": 3}, "--width: expected --decode beam, found greedy; leave out --width"),
         (
             {"decode": None},
-            "--steps: expected --decode greedy or beam or sample, found none; leave out --steps",
+            "--steps: expected --decode greedy or beam or sample, found no --decode; leave out --steps",
         ),
         ({"temperature": 0.0, "decode": "sample"}, "--temperature: expected a number above 0, found 0.0"),
         ({"end": -1}, "--end: expected a token, a whole number of at least 0, found -1"),

@@ -87,7 +87,7 @@ def test_several_signatures_without_a_default_are_a_choice() -> None:
     with pytest.raises(AmbiguousSourceError) as refused:
         plan_graph(replace(tagger(), signatures={"b": SIGNATURE, "a": SIGNATURE}))
     assert refused.value.reasons == (
-        "signatures: expected serving_default or one, found a, b; choose with --signature",
+        "signatures: expected serving_default or only one, found a, b; choose with --signature",
     )
 
 
@@ -140,8 +140,8 @@ def test_inputs_that_nothing_needs_are_refused() -> None:
         ({"constants": ["tower/scale"]}, "--set: expected TENSOR=VALUE, found 'tower/scale'"),
         (
             {"constants": ["tower/scales=1"]},
-            "model.ckpt: tensor tower/scales:0: expected one of the graph, found no node tower/scales; "
-            "the nearest are tower/scale:0",
+            "model.ckpt: tensor tower/scales:0: expected a tensor of the graph, found no node tower/scales; "
+            "similar names are tower/scale:0",
         ),
         (
             {"outputs": ["a=rnn:0,a=rnn:1"]},
@@ -254,7 +254,8 @@ def test_variables_without_a_value_are_named_with_the_nearest() -> None:
     with pytest.raises(UnsupportedModelError) as refused:
         plan_graph(source)
     assert refused.value.reasons == (
-        "variable w: expected a value of shape (2,), found no such key; is the checkpoint this graph's?",
+        "variable w: expected a value of shape (2,), found no such key; does the checkpoint belong to this "
+        "graph?",
     )
 
 

@@ -72,7 +72,8 @@ def named_scope(make: Callable[[], Any]) -> Callable[[], Any]:
 )  # fmt: skip
 def test_a_dropout_that_is_on_names_what_turns_it_off(make: Callable[[], Any], mask: str, cure: str) -> None:
     assert reasons(named_scope(make)) == (
-        f"dropout/{mask}: expected no dropout at inference, found one that is on; turn it off with {cure}",
+        f"dropout/{mask}: expected no dropout at inference, found dropout that is on; "
+        f"turn it off with {cure}",
     )
 
 
@@ -82,7 +83,7 @@ def test_any_other_random_op() -> None:
 
     assert reasons(make) == (
         "noise: expected the same numbers in every run, found the random op RandomStandardNormal; "
-        "bind it with --set noise:0=VALUE or cut behind it with --inputs",
+        "bind it with --set noise:0=VALUE or cut the graph behind it with --inputs",
     )
 
 
@@ -110,7 +111,7 @@ def test_outputs_that_a_random_op_does_not_decide_are_named(
     cure = ""
     if advice:
         cure = ", or leave out {}, which it decides, with --outputs {}".format(*advice)
-    assert reason.endswith(f"or cut behind it with --inputs{cure}")
+    assert reason.endswith(f"or cut the graph behind it with --inputs{cure}")
     assert len(reason.remedies) == (advice is not None)
 
 
@@ -154,7 +155,7 @@ def test_an_op_that_tensorflow_does_not_know() -> None:
     (found,) = reasons(make, **dict.fromkeys("abcdefg", "MyCustomOp"))
     assert found == (
         f"a, b, c, d, e and 2 more: expected ops that run on a CPU, found MyCustomOp, "
-        f"unknown to TensorFlow {tf.__version__}; cut before it with --outputs before:0"
+        f"unknown to TensorFlow {tf.__version__}; cut the graph before it with --outputs before:0"
     )
 
 

@@ -73,7 +73,7 @@ def test_without_averages_the_tensors_are_named() -> None:
 
 
 def test_of_two_averages_none_is_taken() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"norm/moments/mean:0: expected answers that depend"):
+    with pytest.raises(UnsupportedModelError, match=r"norm/moments/mean:0: expected each answer to depend"):
         planned(updates="twice")
 
 

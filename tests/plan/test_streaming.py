@@ -43,17 +43,17 @@ REASONS = {
         "block_fused_lengths block_fused_peephole block_fused_stacked compatible_gru_loop".split(),
         NONE,
     ),
-    "attention_memory": "cut before it, which drops logits, with --outputs Select:0",
+    "attention_memory": "cut the graph before it, which drops logits, with --outputs Select:0",
     "decode_attention": "found a loop over the steps",
     "lengths_mask": "found a sum over time",
     "project_forecast": "found a mean over time",
     "project_handwriting": "found steps and rows in one axis of an output",
     "printed_scatter": "ScatterNd: --states: expected ops that take each step by itself",
-    "towers_split": "expected a recurrence over the steps and rows of an input, found one over others",
+    "towers_split": "expected a recurrence over the steps and rows of an input, found one over other axes",
     "dropout_in_loop": "found a loop over the steps",
     "statistics_layers": "found a convolution over 3 steps",
     "statistics_slim": "found the number of steps, read as a number",
-    "two_heads": "found a maximum over time; cut before it, which drops intents_BiasAdd, with "
+    "two_heads": "found a maximum over time; cut the graph before it, which drops intents_BiasAdd, with "
     "--outputs tag_probs:0,transpose_1:0",
     **dict.fromkeys("saved_model_words two_lookups".split(), "which cannot fill"),
 }

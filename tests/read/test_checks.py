@@ -134,7 +134,7 @@ def test_how_many_nodes_a_graph_has_when_its_functions_are_laid_flat() -> None:
         with context.within(Limits(nodes=most)):
             checks.require(PATH, nested(3))
     with context.within(Limits(nodes=22)):
-        told = "graph: expected at most 22 nodes with all functions laid flat, found 23"
+        told = "graph: expected at most 22 nodes with all functions inlined, found 23"
         assert refused(nested(3)) == f"{told}; if that is meant, give --limit nodes=23"
     assert "found 3221225471;" in refused(nested(30)), "and it takes no time to tell"
 

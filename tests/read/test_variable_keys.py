@@ -537,7 +537,7 @@ def test_nothing_else_is(dtype: object, name: str) -> None:
     entry = {"class_name": "CuDNNLSTM", "config": {"name": "lstm", "units": 3}}
     model = Architecture({"class_name": "Sequential", "config": [entry]}, {"lstm": tuple(held.items())})
     with pytest.raises(
-        ReadError, match="layer lstm: expected the weights of 1 x lstm of 3 units, found weights of no"
+        ReadError, match="layer lstm: expected the weights of 1 x lstm of 3 units, found the weights of other"
     ):
         cpu_layers.rewritten(Path("m.h5"), model)
 

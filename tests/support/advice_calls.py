@@ -116,7 +116,7 @@ QUANTIZED: Final = (
         ["targets/onnx.py: --quantize: expected {}, found none"],
         asking_graphs.of_relu,
         [*INT8, "--max-error", "0.5"],
-        r"(?P<gone>--quantize: .*; leave it out, and --max-error)",
+        r"leave out (?P<gone>--quantize and --max-error)",
         prepare=_FEEDS,
     ),
     Advice(
@@ -203,7 +203,7 @@ FORMATS: Final = (
         r"leave out (?P<gone>--layout)",
     ),
     Advice(
-        ["plan/keras_recurrences.py: --lengths: expected none with --format keras"],
+        ["plan/keras_recurrences.py: --lengths: expected no lengths with --format keras"],
         asking_files.graphless("1.15.5-gru_bi"),
         ["--format", "keras", "--lengths"],
         r"leave out (?P<gone>--lengths)",
@@ -270,7 +270,7 @@ FORMATS: Final = (
         r"choose (--format savedmodel) or (?P<other>frozen)",
     ),
     Advice(
-        ["pipeline.py: runtime takes, found one of which it says"],
+        ["pipeline.py: runtime accepts, found an error"],
         asking_graphs.states_in_a_list,
         ["--format", "tflite"],
         r"choose (--format savedmodel)$",
@@ -299,7 +299,7 @@ FORMATS: Final = (
         ["lower/inexact_kernels.py: choose --format"],
         asking_graphs.raised,
         ["--format", "tflite"],
-        r"found others; choose (--format savedmodel) or (?P<other>frozen)$",
+        r"found another; choose (--format savedmodel) or (?P<other>frozen)$",
     ),
     Advice(
         ["lower/infinities.py: choose --format"],
@@ -308,10 +308,10 @@ FORMATS: Final = (
         r"found both; choose (--format savedmodel) or (?P<other>frozen)$",
     ),
     Advice(
-        ["lower/onnx/checker.py: or take"],
+        ["lower/onnx/checker.py: or choose"],
         asking_graphs.plain,
         ["--format", "onnx"],
-        r"or take (--format savedmodel)",
+        r"or choose (--format savedmodel)",
         patch=("cudnn_convert.lower.onnx.checker.DOMAINS", ()),
     ),
     Advice(
@@ -439,7 +439,7 @@ PROVEN: Final = (
         ["pipeline.py: for the original is recorded as it is"],
         asking_graphs.without_recurrence,
         ["--states", "--data", "{here}/feeds.npz", "--out", "{here}/golden.npz", "--outputs", "scores"],
-        r"(?P<gone>--states): expected none",
+        r"(?P<gone>--states): expected no such flag",
         verb="record",
         prepare=_FEEDS,
     ),

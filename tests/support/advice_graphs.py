@@ -44,7 +44,7 @@ ASKED: Final = (
         ["plan/streaming.py: {} --inputs {}"],
         asking_graphs.convolved,
         ["--states"],
-        r"found a convolution over 3 steps, before rnn; cut behind it with (--inputs \S+)$",
+        r"found a convolution over 3 steps, before rnn; cut the graph behind it with (--inputs \S+)$",
     ),
     Advice(
         ["plan/streaming.py: convert without --states"],
@@ -56,7 +56,7 @@ ASKED: Final = (
         ["plan/streaming.py: convert without --states"],
         asking_graphs.fixed_input,
         ["--states"],
-        r"found one over others; convert without (?P<gone>--states)",
+        r"found one over other axes; convert without (?P<gone>--states)",
     ),
     Advice(
         ["plan/streaming.py: convert without --states"],
@@ -113,7 +113,7 @@ ASKED: Final = (
         ["plan/obstacles.py: bind it with --set {}:0=VALUE"],
         asking_graphs.noise,
         [],
-        r"bind it with (--set \S+)|cut behind it with (--inputs)",
+        r"bind it with (--set \S+)|cut the graph behind it with (--inputs)",
         {"VALUE": "0.5", "--inputs": "x,noise"},
     ),
     Advice(
@@ -151,10 +151,10 @@ ASKED: Final = (
     ),
     Advice(["plan/knobs.py: --set {}"], "1.15.5-phase", [], r"leave training mode with (--set \S+)$"),
     Advice(
-        ["graph/passes/subgraphs.py: cut before it{} with"],
+        ["graph/passes/subgraphs.py: cut the graph before it{} with"],
         asking_graphs.unknown_op,
         [],
-        r"cut before it, which drops \w+, with (--outputs \S+)$",
+        r"cut the graph before it, which drops \w+, with (--outputs \S+)$",
     ),
     Advice(
         ["plan/choose_outputs.py: --outputs {}"], "1.15.5-horovod_gathered", [], r"(--outputs \S+)(?= \| |$)"
@@ -260,16 +260,16 @@ ASKED: Final = (
         {"--outputs": "rnn:0"},
     ),
     Advice(
-        ["graph/session.py: cut behind"],
+        ["graph/session.py: cut the graph behind"],
         "1.15.5-two_lookups",
         ["--format", "onnx"],
-        r"cut behind every lookup with (--inputs \S+)$",
+        r"cut the graph behind every lookup with (--inputs \S+)$",
     ),
     Advice(
-        ["graph/session.py: cut behind"],
+        ["graph/session.py: cut the graph behind"],
         "1.15.5-two_lookups",
         ["--format", "frozen"],
-        r"cut behind every lookup with (--inputs \S+)$",
+        r"cut the graph behind every lookup with (--inputs \S+)$",
     ),
     Advice(
         ["recurrences/parameter_source.py: the placeholder"],
@@ -294,19 +294,19 @@ ASKED: Final = (
     ),
     Advice(["plan/choose_outputs.py: --outputs {}"], "1.15.5-two_heads", [], r"(--outputs \S+)(?= \| |$)"),
     Advice(
-        ["graph/passes/subgraphs.py: or narrower"],
+        ["graph/passes/subgraphs.py: where only ? may change"],
         asking_graphs.plain,
         ["--inputs", "x:0[?,?,4]"],
         r"in (--inputs); give (\S+)$",
     ),
     Advice(
-        ["graph/passes/subgraphs.py: or narrower"],
+        ["graph/passes/subgraphs.py: where only ? may change"],
         "1.15.5-string_outputs",
         ["--inputs", "x:0[?,?,?]"],
         r"in (--inputs); give (\S+)$",
     ),
     Advice(
-        ["graph/passes/state_io.py: or narrower"],
+        ["graph/passes/state_io.py: where only ? may change"],
         "1.15.5-state_lstm",
         ["--inputs", "x,stream/h_state[1,9,8]"],
         r"in (--inputs); give (\S+)$",
@@ -355,7 +355,12 @@ ASKED: Final = (
         r"(--inputs): the outputs also need|bind them with (--set)",
         {"--inputs": "x,scale", "--set": "scale=2"},
     ),
-    Advice(["plan/obstacles.py: refine it"], "1.15.5-unknown_rank", [], r"refine it: (--inputs .+)$"),
+    Advice(
+        ["plan/obstacles.py: give its shape with"],
+        "1.15.5-unknown_rank",
+        [],
+        r"give its shape with (--inputs .+)$",
+    ),
     Advice(
         ["plan/obstacles.py: found strings; give"],
         asking_graphs.strings,

@@ -89,9 +89,14 @@ WRITTEN: Final = (
         _KERAS,
         _H5,
     ),
-    Advice(["keras/translate.py: a function of both"], asking.dense(activation="hard_sigmoid"), _KERAS, _H5),
     Advice(
-        ["keras/build_keras3.py: one that Keras 3 builds"],
+        ["keras/translate.py: to be equal in Keras 2 and 3"],
+        asking.dense(activation="hard_sigmoid"),
+        _KERAS,
+        _H5,
+    ),
+    Advice(
+        ["keras/build_keras3.py: a model that Keras 3 can build"],
         asking.dense(),
         _KERAS,
         _H5,
@@ -186,13 +191,13 @@ BROUGHT: Final = (
         ),
     ),
     Advice(
-        ["targets/h5.py: found Keras {}; choose --format {}"],
+        ["targets/h5.py: found one of Keras {}; choose --format {}"],
         asking.keras_3,
         ["--format", "h5"],
         r"choose (--format keras)",
     ),
     Advice(
-        ["targets/h5.py: found Keras {}; choose --format {}"],
+        ["targets/h5.py: found one of Keras {}; choose --format {}"],
         asking.archive,
         ["--format", "h5"],
         r"choose (--format savedmodel)",

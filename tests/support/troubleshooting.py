@@ -224,10 +224,10 @@ CASES: Final = {
     "CudnnCompatibleLSTMCell is not faster than LSTMBlockCell": Paragraph(
         [checkpoint(TAGGER)], (), [of(TAGGER, "model.onnx", "onnx")]
     ),
-    "expected no dropout at inference, found one that is on": Paragraph(
+    "expected no dropout at inference, found dropout that is on": Paragraph(
         [checkpoint(DROPOUT)], (), [of(DROPOUT, "model_cpu", "savedmodel")]
     ),
-    "expected tensors of numbers that nothing reads, and: outputs leave out": Paragraph(
+    "expected tensors of numbers at the end of the graph, and: outputs leave out": Paragraph(
         [checkpoint(HEADS)], (), [of(HEADS, "model_cpu", "savedmodel")]
     ),
     "Unknown layer: 'CuDNNLSTM'": Paragraph(

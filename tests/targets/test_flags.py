@@ -27,9 +27,12 @@ from cudnn_convert.targets import flags
         ({"jit": True, "lowering": "portable"}, "--jit cannot be combined with --lowering portable"),
         (
             {"format": "npz", "outputs": ("y",), "set": ("x=1",)},
-            "--outputs, --set: expected a format of graphs, found npz",
+            "--outputs, --set: expected a format that keeps a graph, found npz",
         ),
-        ({"format": "keras", "inputs": ("x",)}, "--inputs: expected a format of graphs, found keras"),
+        (
+            {"format": "keras", "inputs": ("x",)},
+            "--inputs: expected a format that keeps a graph, found keras",
+        ),
     ],
 )
 def test_the_flags_and_what_they_need_are_named(options: dict[str, Any], message: str) -> None:

@@ -94,7 +94,7 @@ def test_an_op_that_it_lacks_is_named_with_its_cures(tmp_path: Path) -> None:
     (reason,) = refused.value.reasons
     assert reason.startswith("DynamicPartition")
     assert " and 1 more: expected an op that TensorFlow Lite has, found DynamicPartition; " in reason
-    wanted = reason.partition("cut before it, which drops p, with --outputs ")[2].partition(",")[0]
+    wanted = reason.partition("cut the graph before it, which drops p, with --outputs ")[2].partition(",")[0]
     assert reason.endswith(f"{wanted}, or write a kernel of TensorFlow's unproven with --no-verify")
     assert written(tmp_path / "m.tflite", {"a": "a:0"}, {"p": wanted}) == ()
     (tmp_path / "m.tflite").unlink()
@@ -128,15 +128,15 @@ def test_an_op_that_no_kernel_can_stand_in_for(tmp_path: Path) -> None:
                 '<unknown>:0: error: loc(fused["Squeeze:", "crf/Squeeze_2"]): failed to legalize\n'
                 '<unknown>:0: note: loc(fused["Squeeze:", "crf/Squeeze_2"]): Error code: ERROR\n'
             ),
-            "crf/Squeeze_2: expected a Squeeze that TensorFlow Lite's converter takes, found one "
-            "of which it says: "
+            "crf/Squeeze_2: expected a Squeeze that TensorFlow Lite's converter accepts, found one "
+            "that it refuses: "
             "'tfl.squeeze' op attribute 'squeeze_dims' failed to satisfy constraint: 64-bit array; "
             "choose --format savedmodel or frozen",
         ),
         (
             ValueError("\nno such graph\nmore"),
-            "expected a graph that TensorFlow Lite's converter takes, found ValueError: no such graph; "
-            "choose --format savedmodel or frozen",
+            "expected a graph that TensorFlow Lite's converter accepts, found an error: ValueError: no such "
+            "graph; choose --format savedmodel or frozen",
         ),
     ],
 )

@@ -125,7 +125,7 @@ def test_every_checkpoint_has_what_inspect_lists(sample) -> None:
     wanted = {(found.mode, found.units) for found in listed if found.needs_gpu and found.live is not None}
     if not wanted:
         with pytest.raises(
-            cudnn_convert.UnsupportedModelError, match="found none; choose a format of graphs"
+            cudnn_convert.UnsupportedModelError, match="found none; choose a format that keeps a graph"
         ):
             cudnn_convert.load(sample.prefix, **flags)
         return
@@ -230,7 +230,7 @@ def test_a_cut_is_refused(tmp_path: Path) -> None:
     ended = command(
         fixture("1.15.5-gru_bi").prefix, tmp_path / "w.npz", "--format", "npz", "--outputs", "y:0"
     )
-    assert (ended.code, "expected a format of graphs, found npz" in ended.stderr) == (2, True)
+    assert (ended.code, "expected a format that keeps a graph, found npz" in ended.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["saved_model_words/model", "gru_bi/model.ckpt"])

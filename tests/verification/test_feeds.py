@@ -304,10 +304,11 @@ def test_what_cannot_be_made_up_is_asked_for_all_at_once() -> None:
         return rnn(x) * tf.cast(scale, tf.float32)
 
     assert sorted(refused(build)) == [
-        "n:0: expected to know what this integer means, found no hint; give --data, or bind it with "
-        "--set n:0=VALUE",
+        "n:0: expected an input for random numbers, found one integer of unknown meaning; give --data, or "
+        "bind it with --set n:0=VALUE",
         "text:0: expected numbers, found strings; give --data",
-        "x:0: expected a known rank, found none; refine it: --inputs 'x=x:0[?,?,?],text=text:0,n=n:0'",
+        "x:0: expected a known rank, found an unknown one; give its shape with --inputs "
+        "'x=x:0[?,?,?],text=text:0,n=n:0'",
     ]
 
 

@@ -322,7 +322,7 @@ def inline_functions(
             result = tf_private.optimize_graph(config, meta)
     except (ValueError, tf.errors.OpError) as cause:
         actual = first_line(cause)
-        raise InvalidModelError("graph", expected="functions that can be laid flat", found=actual) from cause
+        raise InvalidModelError("graph", expected="functions that can be inlined", found=actual) from cause
     flat = cases.split_cases(Graph(strip_devices(result)))
     clean = inference.hoist_loop_invariants(_without_additions(flat))
     return clean if origins else extract_nodes(clean, clean.index.ancestors(wanted))

@@ -237,7 +237,9 @@ def _start(
     shape = declared if wanted is None else tf.TensorShape(wanted)
     if not declared.is_compatible_with(shape):
         known, asked = subgraphs.shape_as_text(declared), subgraphs.shape_as_text(shape)
-        expected = f"expected {known} or narrower, as the variable has it, found {asked} in --inputs"
+        expected = (
+            f"expected the variable's shape {known}, where only ? may change, found {asked} in --inputs"
+        )
         raise UsageError(f"tensor {state.tensor}: {expected}; give {state.tensor}{known}")
     dtype = tf.as_dtype(attributes["dtype"].type)
     return node_defs.placeholder(state.variable, dtype, declared.merge_with(shape))

@@ -180,7 +180,7 @@ class CutFinder:
         chosen = [] if last in (self._user.outputs[key] for key in kept) else [last]
         named = ",".join([*map(self._name, kept), *chosen])
         drops = f", which drops {', '.join(dropped)}," if dropped else ""
-        return Remedy({"outputs": (named,)}, f"cut before it{drops} with")
+        return Remedy({"outputs": (named,)}, f"cut the graph before it{drops} with")
 
     def without(self, name: str) -> Remedy | None:
         """Return the remedy of the outputs independent of node `name`.
@@ -252,14 +252,17 @@ def check_tensors_exist(path: Path, index: Index, names: Iterable[str]) -> None:
         if op not in index.nodes:
             near = difflib.get_close_matches(op, index.nodes, n=3, cutoff=0.5)
             hint = (
-                f"the nearest are {', '.join(f'{near_name}:0' for near_name in near)}"
+                f"similar names are {', '.join(f'{near_name}:0' for near_name in near)}"
                 if near
-                else "nothing is near"
+                else "no name is similar"
             )
-            reasons.append(f"{path}: tensor {name}: expected one of the graph, found no node {op}; {hint}")
+            reasons.append(
+                f"{path}: tensor {name}: expected a tensor of the graph, found no node {op}; {hint}"
+            )
         elif (count := _count_outputs(index.nodes[op])) is not None and not 0 <= k < count:
             reasons.append(
-                f"{path}: tensor {name}: expected one of the graph, found that {op} has {count} outputs"
+                f"{path}: tensor {name}: expected a tensor of the graph, found that {op} has "
+                f"{count} output{'s' * (count != 1)}"
             )
     if reasons:
         raise UsageError(*reasons)
@@ -354,7 +357,8 @@ def _dtype_and_shape(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShap
     if placed.op.type == "VarHandleOp":
         return placed.op.get_attr("dtype"), tf.TensorShape(placed.op.get_attr("shape"))
     if placed.dtype in (tf.resource, tf.variant):
-        raise UsageError(f"tensor {name}: expected numbers, found a handle; cut behind what reads it")
+        what = "expected numbers, found a handle of TensorFlow"
+        raise UsageError(f"tensor {name}: {what}; name an output of the op that reads it")
     return placed.dtype.base_dtype, placed.shape
 
 
@@ -387,7 +391,7 @@ def _refine_shape(cut: InputCut, shape: tf.TensorShape) -> tf.TensorShape:
     wanted = tf.TensorShape(cut.shape) if cut.shape is not None else shape
     if not wanted.is_compatible_with(shape) or (wanted != shape and wanted != wanted.merge_with(shape)):
         known, asked = shape_as_text(shape), shape_as_text(wanted)
-        expected = f"expected {known} or narrower, to which the graph is bound, found {asked} in --inputs"
+        expected = f"expected the graph's shape {known}, where only ? may change, found {asked} in --inputs"
         raise UsageError(f"tensor {cut.tensor}: {expected}; give {cut.tensor}{known}")
     return wanted.merge_with(shape)
 

@@ -198,7 +198,8 @@ def import_user_objects(items: Sequence[str], *, trust: bool = False) -> Vouched
             with _current_folder():
                 brought = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as cause:
-            raise UsageError(f"--custom-objects {item}: expected MODULE:NAME, found {cause}") from cause
+            what = f"expected MODULE:NAME that Python can import, found an error: {cause}"
+            raise UsageError(f"--custom-objects {item}: {what}") from cause
         for library in _libraries(brought) or objects:
             objects[library][name] = brought
     return Vouched(**objects, trust=trust)
@@ -261,7 +262,7 @@ def is_lambda(entry: Entry) -> bool:
 def modern(config: Mapping[str, Any]) -> dict[str, Any]:
     """Translate a Lambda's config for Keras 3, code unchanged. Raises ValueError where impossible."""
     if config.get("mask") is not None:
-        raise ValueError("expected a Lambda without a mask of its own, found one")
+        raise ValueError("expected a Lambda without a mask of its own, found one with a mask")
     result = {key: config[key] for key in ("name", "trainable") if key in config}
     if config.get("dtype") is not None:
         result["dtype"] = values.dtype(config["dtype"])
@@ -271,7 +272,7 @@ def modern(config: Mapping[str, Any]) -> dict[str, Any]:
         result["output_shape"] = config["output_shape"] if is_plain else _function(config, "output_shape")
     arguments = config.get("arguments") or {}
     if not isinstance(arguments, Mapping):
-        raise ValueError("expected a Lambda's arguments by their names, found others")
+        raise ValueError("expected a Lambda's arguments with their names, found arguments without names")
     return {**result, "arguments": {key: _argument(value) for key, value in arguments.items()}}
 
 

@@ -58,10 +58,10 @@ def _values(config: Any) -> Iterator[Fault]:
     while todo:
         value, depth = todo.pop()
         if depth > _DEEPEST:
-            yield "JSON", f"at most {_DEEPEST} levels", "more"
+            yield "JSON", f"at most {_DEEPEST} nested levels", "more"
             return
         if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
-            yield "JSON", "numbers of 64 bits", f"one of {value.bit_length()}"
+            yield "JSON", "whole numbers from -2^63 to 2^63 - 1", f"one of {value.bit_length()} bits"
         if isinstance(value, Mapping):
             todo += [(key, depth) for key in value]
             yield from _object(value)
@@ -95,7 +95,7 @@ def _model(entry: Any, where: str) -> Iterator[Fault]:
     if layer_tree.is_model(entry):
         yield from _layers(entry, where)
     elif not isinstance(config, Mapping):
-        yield where, "a config by names", _show(config)
+        yield where, "a config with names", _show(config)
     else:
         yield from _layer(entry["class_name"], config, where)
 
@@ -112,11 +112,11 @@ def _layers(entry: Mapping[str, Any], where: str) -> Iterator[Fault]:
             return
     built = entry.get("build_config")
     if not isinstance(built, Mapping | None):
-        yield where, "a build_config by names", _show(built)
+        yield where, "a build_config with names", _show(built)
     if entry["class_name"] == "Sequential":
         return
     if not isinstance(config, Mapping):
-        yield where, "a config by names", _show(config)
+        yield where, "a config with names", _show(config)
         return
     names = {layer_tree.layer_name(layer) for layer in listed}
     for key in _ENDS:
@@ -160,7 +160,7 @@ def _layer(kind: str, config: Mapping[str, Any], where: str) -> Iterator[Fault]:
         if config.get(key) not in (None, False, True):
             yield f"{where}: {key}", "true or false", _show(config[key])
     if not isinstance(config.get("merge_mode"), str | None):
-        yield f"{where}: merge_mode", "its name", _show(config["merge_mode"])
+        yield f"{where}: merge_mode", "the name of a mode", _show(config["merge_mode"])
     for key in ("batch_input_shape", "batch_shape"):
         shape = values.shape(config.get(key)) if kind in classes.BUILT_IN else None
         if shape is not None and not all(size is None or _is_size(size) for size in shape):

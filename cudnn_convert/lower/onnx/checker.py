@@ -9,7 +9,7 @@ from cudnn_convert.lower.onnx import walk
 from cudnn_convert.text import first_line
 
 DOMAINS: Final = frozenset({"", "ai.onnx.ml"})
-_ELSE: Final = "cut before it, or take --format savedmodel"
+_ELSE: Final = "cut the graph before it, or choose --format savedmodel"
 
 
 def check(model: Any) -> None:
@@ -29,8 +29,8 @@ def check(model: Any) -> None:
     try:
         onnx.checker.check_model(_with_shapes(model))
     except onnx.checker.ValidationError as cause:
-        expected = "a graph that ONNX's checker takes"
-        reason = f"expected {expected}, found one of which it says: {first_line(cause)}"
+        expected = "a graph that ONNX's checker accepts"
+        reason = f"expected {expected}, found one that it refuses: {first_line(cause)}"
         raise UnsupportedModelError("onnx", [f"{reason}; {_ELSE}"]) from cause
 
 

@@ -68,8 +68,8 @@ def refusals(recurrences: Sequence[Recurrence]) -> Iterator[str]:
             continue  # and no weights need to be looked at
         if not all(layouts.can_invert_projection(cell) for layer in recurrence.cells for cell in layer):
             yield (
-                f"{recurrence.node}: expected a projection of independent rows, found others; "
-                "convert to savedmodel or frozen"
+                f"{recurrence.node}: expected a projection whose rows are independent, found one whose rows "
+                "are not; convert to savedmodel or frozen"
             )
 
 

@@ -167,7 +167,7 @@ def test_a_shape_against_the_graph_is_refused(shape: tuple[int | None, ...]) -> 
     with pytest.raises(UsageError) as refused:
         made(graph, InputCut("x:0", shape))
     asked = ",".join("?" if width is None else str(width) for width in shape)
-    expected = f"expected [?,?,3] or narrower, to which the graph is bound, found [{asked}] in --inputs"
+    expected = f"expected the graph's shape [?,?,3], where only ? may change, found [{asked}] in --inputs"
     assert str(refused.value) == f"tensor x:0: {expected}; give x:0[?,?,3]"
 
 
@@ -177,7 +177,7 @@ def test_a_shape_wider_than_the_graph_is_refused() -> None:
         tf.identity(placeholder("x", (None, 60, 8)), "out")
     with pytest.raises(UsageError) as refused:
         made(graph, InputCut("x:0", (None, None, 8)))
-    expected = "expected [?,60,8] or narrower, to which the graph is bound"
+    expected = "expected the graph's shape [?,60,8], where only ? may change"
     assert str(refused.value) == (f"tensor x:0: {expected}, found [?,?,8] in --inputs; give x:0[?,60,8]")
 
 
@@ -263,10 +263,10 @@ def test_every_unknown_tensor_is_named_with_the_nearest() -> None:
     with pytest.raises(UsageError) as refused:
         require("rnn/score:0", "xyzzy:0", "halves:2")
     assert str(refused.value).splitlines() == [
-        "model.ckpt: tensor rnn/score:0: expected one of the graph, found no node rnn/score; "
-        "the nearest are rnn/scores:0, rnn/states:0",
-        "model.ckpt: tensor xyzzy:0: expected one of the graph, found no node xyzzy; nothing is near",
-        "model.ckpt: tensor halves:2: expected one of the graph, found that halves has 2 outputs",
+        "model.ckpt: tensor rnn/score:0: expected a tensor of the graph, found no node rnn/score; "
+        "similar names are rnn/scores:0, rnn/states:0",
+        "model.ckpt: tensor xyzzy:0: expected a tensor of the graph, found no node xyzzy; no name is similar",
+        "model.ckpt: tensor halves:2: expected a tensor of the graph, found that halves has 2 outputs",
     ]
 
 
@@ -350,7 +350,7 @@ def drawn() -> Any:
 def test_most_of_the_model_is_left(name: str, avoid: tuple[str, ...], wanted: str | None) -> None:
     index = Index(drawn())
     remedy = CutFinder(index).before(name, avoid)
-    assert remedy == (Remedy({"outputs": (wanted,)}, "cut before it with") if wanted else None)
+    assert remedy == (Remedy({"outputs": (wanted,)}, "cut the graph before it with") if wanted else None)
 
 
 def test_a_recurrence_is_left() -> None:
@@ -360,9 +360,9 @@ def test_a_recurrence_is_left() -> None:
         odd = tf.identity(lstm(tf.exp(scaled, name="odd"), variable("blob", BLOB.shape)).output, "odd_too")
         tf.tanh(odd, name="last")
     index = Index(graph.as_graph_def())
-    assert str(CutFinder(index).before("last", ())) == "cut before it with --outputs odd_too:0"
+    assert str(CutFinder(index).before("last", ())) == "cut the graph before it with --outputs odd_too:0"
     assert CutFinder(index).before("odd", ()) is None
-    lowered, wide = Index(drawn()), Remedy({"outputs": ("wide:0",)}, "cut before it with")
+    lowered, wide = Index(drawn()), Remedy({"outputs": ("wide:0",)}, "cut the graph before it with")
     assert CutFinder(lowered, recurrences=["odd"]).before("odder", ()) == wide
     assert CutFinder(lowered, recurrences=["odd"]).before("odd", ()) is None
 
@@ -370,14 +370,17 @@ def test_a_recurrence_is_left() -> None:
 @pytest.mark.parametrize(
     ("outputs", "advice"),
     [
-        ({"last": "last:0"}, "cut before it, which drops last, with --outputs wide:0"),
+        ({"last": "last:0"}, "cut the graph before it, which drops last, with --outputs wide:0"),
         (
             {"last": "last:0", "waves": "third:0", "second": "second:0"},
-            "cut before it, which drops last, with --outputs waves=third:0,second:0,wide:0",
+            "cut the graph before it, which drops last, with --outputs waves=third:0,second:0,wide:0",
         ),
         # The place itself is an output already.
-        ({"last": "last:0", "wide": "wide:0"}, "cut before it, which drops last, with --outputs wide:0"),
-        ({"a": "last:0", "b": "odder:0"}, "cut before it, which drops a, b, with --outputs wide:0"),
+        (
+            {"last": "last:0", "wide": "wide:0"},
+            "cut the graph before it, which drops last, with --outputs wide:0",
+        ),
+        ({"a": "last:0", "b": "odder:0"}, "cut the graph before it, which drops a, b, with --outputs wide:0"),
     ],
 )
 def test_advice_keeps_the_other_outputs_and_names_what_it_drops(outputs: Any, advice: str) -> None:
@@ -388,7 +391,7 @@ def test_outputs_have_the_names_that_the_user_knows() -> None:
     user = UserGraph({"x", "first", "wide"}, {"last": "scores/out:0", "third": "third_of_the_source:0"})
     moved = {"last": "last:0", "third": "third:0", "made_here": "second:0"}
     cuts = CutFinder(Index(drawn()), user, outputs=moved)
-    told = "cut before it, which drops last, with --outputs third=third_of_the_source:0,wide:0"
+    told = "cut the graph before it, which drops last, with --outputs third=third_of_the_source:0,wide:0"
     assert str(cuts.before("odder", ())) == told
     assert str(cuts.without("odder")) == (
         "leave out last, which it decides, with --outputs third=third_of_the_source:0"
@@ -400,13 +403,15 @@ def test_outputs_have_the_names_that_the_user_knows() -> None:
 def test_no_tensor_of_a_loop_is_offered() -> None:
     index = Index(drawn())
     (inside,) = (name for name in index.nodes if name.endswith("inside"))
-    assert CutFinder(index).before(inside, ()) == Remedy({"outputs": ("first:0",)}, "cut before it with")
+    assert CutFinder(index).before(inside, ()) == Remedy(
+        {"outputs": ("first:0",)}, "cut the graph before it with"
+    )
 
 
 def test_only_what_its_user_knows_is_offered() -> None:
     index = Index(drawn())
     assert CutFinder(index, UserGraph({"x", "odd"}, {})).before("odder", ()) == Remedy(
-        {"outputs": ("odd:0",)}, "cut before it with"
+        {"outputs": ("odd:0",)}, "cut the graph before it with"
     )
 
 

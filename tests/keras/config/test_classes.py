@@ -68,7 +68,7 @@ def test_shapes_arguments_and_named_functions() -> None:
         ({"mask": [CODE, None, None]}, "without a mask of its own, found one"),
         ({"function_type": "raw"}, "a Lambda's function as Keras 2 writes it, found function_type raw"),
         ({"function": CODE}, "a Lambda's function as Keras 2 writes it"),
-        ({"arguments": "by"}, "a Lambda's arguments by their names, found others"),
+        ({"arguments": "by"}, "a Lambda's arguments with their names, found arguments without names"),
         ({"output_shape": 3, "output_shape_type": "lambda"}, "a Lambda's output_shape as Keras 2 writes it"),
     ],
 )

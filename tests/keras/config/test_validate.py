@@ -213,7 +213,9 @@ def test_custom_objects_are_found_in_the_current_folder(
 
 @pytest.mark.parametrize("item", ["no_such_module:A", "os:no_such_name"])
 def test_a_custom_object_that_is_not_there(item: str) -> None:
-    with pytest.raises(UsageError, match=f"--custom-objects {item}: expected MODULE:NAME, found "):
+    with pytest.raises(
+        UsageError, match=f"--custom-objects {item}: expected MODULE:NAME that Python can import"
+    ):
         classes.import_user_objects([item])
 
 
@@ -287,15 +289,15 @@ LAYERS = ("config", "layers")
     [
         (put("class_name", value=3), "model: expected class_name and config, found {"),
         (put("config", value="m"), "model: expected class_name and config, found {"),
-        (put("config", value=[]), "model: expected a config by names, found []"),
+        (put("config", value=[]), "model: expected a config with names, found []"),
         (put("config", "name", value=["m"]), "model: expected one name, found ['m']"),
         (put(*LAYERS, value=None), "model m: expected a list of layers, found none"),
         (put(*LAYERS, value={}), "model m: expected a list of layers, found {}"),
         (put(*LAYERS, 1, value="both"), "layer: expected class_name and config, found 'both'"),
         (put(*LAYERS, 2, "name", value="other"), "layer: expected one name, found 'other'"),
         (put(*LAYERS, 2, value={**op_layer("Mean"), "name": "op"}), "layer: expected one name, found 'op'"),
-        (put(*LAYERS, 2, "config", value=[]), "layer dense: expected a config by names, found []"),
-        (put("build_config", value=[1]), "model m: expected a build_config by names, found [1]"),
+        (put(*LAYERS, 2, "config", value=[]), "layer dense: expected a config with names, found []"),
+        (put("build_config", value=[1]), "model m: expected a build_config with names, found [1]"),
         (put(*LAYERS, 2, "inbound_nodes", value=7), "layer dense: expected a list of inbound_nodes, found 7"),
         (
             put("config", "input_layers", value=None),
@@ -335,7 +337,7 @@ LAYERS = ("config", "layers")
         ),
         (
             put(*LAYERS, 1, "config", "merge_mode", value=[1]),
-            "layer both: merge_mode: expected its name, found [1]",
+            "layer both: merge_mode: expected the name of a mode, found [1]",
         ),
         (
             put(*LAYERS, 1, "config", "layer", "config", "units", value=0),
@@ -367,11 +369,11 @@ LAYERS = ("config", "layers")
         ),
         (
             put(*LAYERS, 2, "config", "axis", value=2**63),
-            "JSON: expected numbers of 64 bits, found one of 64",
+            "JSON: expected whole numbers from -2^63 to 2^63 - 1, found one of 64 bits",
         ),
         (
             put(*LAYERS, 2, "config", "axis", value=-(2**63) - 1),
-            "JSON: expected numbers of 64 bits, found one of 64",
+            "JSON: expected whole numbers from -2^63 to 2^63 - 1, found one of 64 bits",
         ),
     ],
 )
@@ -401,7 +403,7 @@ def test_depth_is_bounded() -> None:
         return config
 
     validate.require(Path("m.h5"), "config", deep(100))
-    assert refusal(deep(102)) == "JSON: expected at most 100 levels, found more"
+    assert refusal(deep(102)) == "JSON: expected at most 100 nested levels, found more"
 
 
 def test_a_row_and_its_inner_models_are_looked_through() -> None:

@@ -39,7 +39,8 @@ def test_whatever_is_no_op_of_onnx_is_refused_at_once() -> None:
     with pytest.raises(UnsupportedModelError) as refused:
         checker.check(parsed("a = mine.Odd (x) b = ai.onnx.ml.Strange (a) y = Digamma (b)"))
     assert refused.value.reasons == tuple(
-        f"{op}_0: expected an op of ONNX, found {domain} {op}; cut before it, or take --format savedmodel"
+        f"{op}_0: expected an op of ONNX, found {domain} {op}; cut the graph before it, or choose --format "
+        "savedmodel"
         for domain, op in (("mine", "Odd"), ("ai.onnx.ml", "Strange"), ("ai.onnx", "Digamma"))
     )
 
@@ -47,5 +48,5 @@ def test_whatever_is_no_op_of_onnx_is_refused_at_once() -> None:
 def test_a_model_that_onnx_itself_refuses_is_not_given() -> None:
     model = parsed("y = Add (x)")
     del model.opset_import[-1]
-    with pytest.raises(UnsupportedModelError, match="checker takes, found one of which it says: Node"):
+    with pytest.raises(UnsupportedModelError, match="checker accepts, found one that it refuses: Node"):
         checker.check(model)

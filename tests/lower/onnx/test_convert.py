@@ -142,7 +142,8 @@ def test_a_projection_without_an_inverse_is_refused() -> None:
     with pytest.raises(UnsupportedModelError) as refused:
         lowered(case)
     assert refused.value.reasons == (
-        "rnn: expected a projection of independent rows, found others; convert to savedmodel or frozen",
+        "rnn: expected a projection whose rows are independent, found one whose rows are not; convert to "
+        "savedmodel or frozen",
     )
 
 
@@ -513,11 +514,11 @@ def test_ops_without_onnx_words_are_refused_all_at_once(capfd: pytest.CaptureFix
     first, second = sorted(caught.value.reasons)
     assert first == (
         "odd: expected an op that ONNX has, found Digamma; "
-        "cut before it, which drops odd, rolled, with --outputs rnn:0"
+        "cut the graph before it, which drops odd, rolled, with --outputs rnn:0"
     )
     assert second == (
         "rolled: expected an op that ONNX has, found Roll (make_sure failure: Can only convert Roll is axis "
-        "is const); cut before it, which drops odd, rolled, with --outputs rnn:0"
+        "is const); cut the graph before it, which drops odd, rolled, with --outputs rnn:0"
     )
     assert "tf2onnx" not in "".join(capfd.readouterr())
 
@@ -815,7 +816,7 @@ def test_a_projection_of_dependent_rows_is_refused() -> None:
     spoiled = dataclasses.replace(cell, projection=row.repeat(2, 0))
     cells = (wrong.cells[0], (wrong.cells[1][0], spoiled))
     (reason,) = convert.refusals([right, dataclasses.replace(wrong, cells=cells)])
-    assert reason.startswith("b: expected a projection of independent rows")
+    assert reason.startswith("b: expected a projection whose rows are independent")
 
 
 def each_step(x: Any) -> Any:

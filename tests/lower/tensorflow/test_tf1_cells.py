@@ -223,7 +223,7 @@ def test_a_blob_that_is_read_in_two_types_and_a_projection_are_refused_together(
     assert refused.value.reasons == (
         "again: --format checkpoint: expected one dtype for net/opaque, found float32 and float16; "
         "take another format",
-        "projected: --format checkpoint: expected no projection, which CudnnCompatibleLSTMCell has not; "
+        "projected: --format checkpoint: expected no projection, found one, which its cell does not have; "
         "take another format",
     )
 
