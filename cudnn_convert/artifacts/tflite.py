@@ -251,7 +251,8 @@ def _require_numbers(model: Any, data: bytes) -> None:
     buffers = [model.Buffers(k) for k in range(model.BuffersLength())]
     for buffer in buffers:
         _require_within("a buffer", buffer.Offset(), buffer.Size(), data)
-    if model.ExternalBuffersLength():
+    # a schema without them is of a runtime that cannot read them
+    if hasattr(model, "ExternalBuffersLength") and model.ExternalBuffersLength():
         raise FlatbufferError("values in other files")
     graphs = [model.Subgraphs(k) for k in range(model.SubgraphsLength())]
     if not graphs:

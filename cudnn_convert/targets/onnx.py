@@ -8,7 +8,7 @@ repeated).
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -147,7 +147,7 @@ def _without_constants(model: Any) -> tuple[Any, Any]:
         for field, value in source.ListFields():
             if field.name == left_out:
                 continue
-            if field.is_repeated:
+            if isinstance(value, MutableSequence):
                 getattr(target, field.name).extend(value)
             else:
                 setattr(target, field.name, value)

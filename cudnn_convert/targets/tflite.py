@@ -94,8 +94,10 @@ def write(
         content = _run_converter(folder, cuts, built_in=built_in)
     model = unpack_model(content)
     infinities.restore_infinities(model, pruned)
-    model.metadata.append(schema.MetadataT(name=TFLITE_KEY, buffer=len(model.buffers)))
-    model.buffers.append(schema.BufferT(data=[*provenance.encode()]))
+    entry, buffer = schema.MetadataT(), schema.BufferT()  # without arguments before TensorFlow 2.21
+    entry.name, entry.buffer, buffer.data = TFLITE_KEY, len(model.buffers), [*provenance.encode()]
+    model.metadata.append(entry)
+    model.buffers.append(buffer)
     path.write_bytes(pack_model(model))
     return flex_ops(path)
 

@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import onnx
 import pytest
+from support.tflite_tables import table
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import AccessError, ReadError, UsageError
@@ -121,7 +122,7 @@ def test_a_buffer_without_bytes_is_no_provenance(tmp_path: Path) -> None:
 
     model = schema.ModelT()
     model.buffers = [schema.BufferT()]
-    model.metadata = [schema.MetadataT(name="cudnn_convert", buffer=0)]
+    model.metadata = [table(schema.MetadataT, name="cudnn_convert", buffer=0)]
     (tmp_path / "m.tflite").write_bytes(flatbuffer_utils.convert_object_to_bytearray(model))
     with pytest.raises(
         ReadError, match=r"m.tflite: file: expected a TensorFlow Lite model, found a file that is not one"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.tflite_tables import table
 
 from cudnn_convert.artifacts.tflite import schema
 from cudnn_convert.errors import UnsupportedModelError
@@ -25,9 +26,9 @@ def constants(*values: Any) -> Any:
 def file_of(value: np.ndarray) -> Any:
     """A file of one tensor; its first buffer has no values, as that of every file."""
     model = schema.ModelT()
-    model.buffers = [schema.BufferT(), schema.BufferT(data=np.frombuffer(value.tobytes(), np.uint8))]
+    model.buffers = [schema.BufferT(), table(schema.BufferT, data=np.frombuffer(value.tobytes(), np.uint8))]
     kind = schema.TensorType.FLOAT32 if value.dtype == np.float32 else schema.TensorType.INT32
-    model.subgraphs = [schema.SubGraphT(tensors=[schema.TensorT(type=kind, buffer=1)])]
+    model.subgraphs = [table(schema.SubGraphT, tensors=[table(schema.TensorT, type=kind, buffer=1)])]
     return model
 
 

@@ -35,6 +35,8 @@ _QUANTIZED: Final = {11: ("qint8", "i1"), 12: ("quint8", "u1"), 13: ("qint32", "
     15: ("qint16", "<i2"),
     16: ("quint16", "<u2"),
 }
+#: Types of later versions of ml_dtypes than the oldest TensorFlow's.
+_NEWER: Final = {31: "int2", 32: "uint2", 33: "float4_e2m1fn"}
 #: Numeric types, which a file stores byte for byte as NumPy does.
 _NUMBERS: Final = MappingProxyType(
     {
@@ -43,8 +45,8 @@ _NUMBERS: Final = MappingProxyType(
         **{17: np.uint16, COMPLEX128: np.complex128, HALF: np.float16, 22: np.uint32, 23: np.uint64},
         **{24: ml_dtypes.float8_e5m2, 25: ml_dtypes.float8_e4m3fn, 26: ml_dtypes.float8_e4m3fnuz},
         **{27: ml_dtypes.float8_e4m3b11fnuz, 28: ml_dtypes.float8_e5m2fnuz},
-        **{29: ml_dtypes.int4, 30: ml_dtypes.uint4, 31: ml_dtypes.int2, 32: ml_dtypes.uint2},
-        33: ml_dtypes.float4_e2m1fn,
+        **{29: ml_dtypes.int4, 30: ml_dtypes.uint4},
+        **{number: getattr(ml_dtypes, name) for number, name in _NEWER.items() if hasattr(ml_dtypes, name)},
         **{number: [field] for number, field in _QUANTIZED.items()},
     }
 )
