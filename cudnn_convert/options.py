@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar
 
+from cudnn_convert import requirements
 from cudnn_convert.context import OF_PROCESS, Limits, within
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import DEFAULT, FORMATS, Format
@@ -461,12 +462,13 @@ _Result = TypeVar("_Result")
 
 
 def with_limits(work: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Run `work` under the limits of the Options among its arguments."""
+    """Run `work` under the limits of the Options among its arguments, beside a TensorFlow that is tried."""
 
     @wraps(work)
     def run_within_limits(*given: _Given.args, **named: _Given.kwargs) -> _Result:
         (options,) = (argument for argument in given if isinstance(argument, Options))
-        with within(Limits.of(options.limit)):
+        requirements.check_versions()
+        with within(Limits.of(options.limit)), requirements.name_missing():
             return work(*given, **named)
 
     return run_within_limits
