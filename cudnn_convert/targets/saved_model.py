@@ -223,6 +223,8 @@ def _write_fingerprint(folder: Path) -> None:
     tf_private.write_fingerprint(str(folder))
     path = folder / _FINGERPRINT
     fingerprint = fingerprint_pb2.FingerprintDef.FromString(path.read_bytes())
+    if "uuid" not in fingerprint.DESCRIPTOR.fields_by_name:  # before TensorFlow 2.18
+        return
     fingerprint.uuid = ""
     fingerprint.uuid = hashlib.sha256(fingerprint.SerializeToString(deterministic=True)).hexdigest()[
         :_ID_LENGTH
