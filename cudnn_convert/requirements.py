@@ -1,8 +1,8 @@
 """The TensorFlow beside the package: which versions are tried, and what a call says of others.
 
-No requirement of a wheel can name "tensorflow or tensorflow-cpu" (packaging.python.org, dependency specifiers),
-so the wheel names neither, and calls look at what is installed. The package tf-keras requires `tensorflow` by
-that name.
+No requirement of a wheel can name "tensorflow or tensorflow-cpu" (packaging.python.org, dependency
+specifiers), so the wheel names neither, and calls look at what is installed. The package tf-keras requires
+`tensorflow` by that name.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ def _write_fingerprint(folder: Path) -> None:
     tf_private.write_fingerprint(str(folder))
     path = folder / _FINGERPRINT
     fingerprint = fingerprint_pb2.FingerprintDef.FromString(path.read_bytes())
-    if "uuid" not in fingerprint.DESCRIPTOR.fields_by_name:  # before TensorFlow 2.18
+    if "uuid" not in fingerprint.DESCRIPTOR.fields_by_name:  # in an older TensorFlow
         return
     fingerprint.uuid = ""
     fingerprint.uuid = hashlib.sha256(fingerprint.SerializeToString(deterministic=True)).hexdigest()[
