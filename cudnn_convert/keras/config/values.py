@@ -189,6 +189,8 @@ def to_legacy_form(layer: Entry, *, kept: Collection[str] = ()) -> dict[str, Any
         changed["config"] = _value(layer["config"], kept)
         if isinstance(changed["config"], list) and "name" in layer:
             changed["config"] = {"name": layer["name"], "layers": changed["config"]}
+    if class_name == "InputLayer" and changed["config"].get("optional") is False:
+        del changed["config"]["optional"]  # unknown to an older tf_keras, and its default elsewhere
     return changed
 
 
