@@ -69,7 +69,8 @@ def _is_no_integer(value: Array, wanted: np.dtype[Any]) -> Array:
         whole = value.astype(np.uint8) if value.dtype.kind == "b" else value
         return np.asarray(whole < max(low, least)) | (whole > min(high, most))
     wide = value.astype(np.float64)  # has every power of two, so the first number past `high`
-    return np.asarray((wide < low) | (wide >= high + 1) | (np.floor(wide) != wide) | np.isnan(wide))
+    with np.errstate(invalid="ignore"):  # NumPy 1.26 warns of comparisons with NaN
+        return np.asarray((wide < low) | (wide >= high + 1) | (np.floor(wide) != wide) | np.isnan(wide))
 
 
 def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:

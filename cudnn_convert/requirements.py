@@ -67,8 +67,8 @@ def name_missing() -> Iterator[None]:
 def _tensorflow() -> tuple[str, str | None]:
     """Return the installed distribution of TensorFlow and its version."""
     for name in _DISTRIBUTIONS:
-        if (found := _version(name)) is not None:
-            return name, found
+        if (installed := _version(name)) is not None:
+            return name, installed
     return _DISTRIBUTIONS[0], None
 
 
@@ -85,11 +85,11 @@ def _minor(text: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _matching(tensorflow: str, found: str) -> str:
-    """Return what to say of a tf_keras that does not match TensorFlow.
+def _matching(tensorflow: str, tf_keras: str) -> str:
+    """Return what to say of a version of tf_keras, or none, that does not match TensorFlow.
 
     The install leaves out its requirements, of which `tensorflow` would replace another distribution.
     """
     major, minor = _minor(tensorflow)
     advice = f"pip install --no-deps 'tf-keras=={major}.{minor}.*'"
-    return f"expected version {major}.{minor}, which is TensorFlow's, found {found}; {advice}"
+    return f"expected version {major}.{minor}, which is TensorFlow's, found {tf_keras}; {advice}"

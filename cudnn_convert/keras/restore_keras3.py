@@ -69,21 +69,21 @@ def _with_module(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_new_arguments(value: dict[str, Any]) -> dict[str, Any]:
-    """Drop an initializer's unset arguments unknown to the installed Keras.
+    """Drop a layer's or initializer's unset arguments unknown to the installed Keras.
 
-    Such an argument is None. Keras 3.15 writes `input_axes`, which Keras 3.12, the last for Python 3.10,
-    refuses. What an initializer draws is not kept: the weights of the file are assigned. Other objects are
-    returned unchanged.
-    Source: keras v3.15 src/initializers/random_initializers.py VarianceScaling.
+    Such an argument is None. Keras 3.15 writes `input_axes` and `quantization_config`, which Keras 3.12, the
+    last for Python 3.10, refuses. What an initializer draws is not kept: the weights of the file are assigned.
+    Other objects are returned unchanged.
+    Source: keras v3.15 src/initializers/random_initializers.py VarianceScaling, src/layers/core/dense.py.
     """
     import keras
 
-    if value.get("module") != "keras.initializers" or not isinstance(value.get("config"), Mapping):
+    rooms = {"keras.initializers": keras.initializers, "keras.layers": keras.layers}
+    kind = getattr(rooms.get(str(value.get("module"))), str(value.get("class_name")), None)
+    if not isinstance(kind, type) or not isinstance(value.get("config"), Mapping):
         return value
-    initializer = getattr(keras.initializers, str(value.get("class_name")), None)
-    if not isinstance(initializer, type):
-        return value
-    taken = inspect.signature(initializer).parameters
+    makers = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
+    taken = {name for maker in makers for name in inspect.signature(maker).parameters}
     config = {name: item for name, item in value["config"].items() if item is not None or name in taken}
     return {**value, "config": config}
 

@@ -189,7 +189,9 @@ def test_an_op_that_nobody_knows(canary: Watched) -> None:
     assert ended.code == 1
     (line,) = ended.stderr.splitlines()
     told = "found Op type not registered 'RunsWhatItLikes'"
-    assert line.startswith(f"cudnn-convert: graph: expected nodes that TensorFlow {tf.__version__} can import, {told}")
+    assert line.startswith(
+        f"cudnn-convert: graph: expected nodes that TensorFlow {tf.__version__} can import, {told}"
+    )
 
 
 @pytest.mark.parametrize("name", HARMLESS)

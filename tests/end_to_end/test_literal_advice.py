@@ -41,6 +41,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "pipeline.py: --data {}": "where the mistake is, with the path",
         "cli/files.py: --data {}": "where the mistake is, with the path",
         "cli/commands.py: examples": "calls, which test_parser.py parses",
+        "requirements.py: pip install --no-deps": "a flag of pip",
         "options.py: --format checkpoint": "the title of a section of the help",
         "options.py: no suffix of another format": "the flag that was given",
         "targets/accuracy_gate.py: {}: {}, on {}; --max-error {}": "the bound that was given",

@@ -94,7 +94,8 @@ PARTS = {
     "core": (
         "reads a model, plans, and writes the artifact",
         "version text errors private formats context storage storage.staging process model values "
-        "casts options weights report graph graph.passes keras_cells recurrences keras.config keras "
+        "casts requirements options weights report graph graph.passes keras_cells recurrences "
+        "keras.config keras "
         "read.tensorbundle read.dialects read lower.tensorflow lower lower.onnx plan targets",
     ),
     "proof": (

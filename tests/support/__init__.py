@@ -1,6 +1,7 @@
 """What tests share: samples, makers of sources, and the programs that run in a process of their own.
 
 * tiers              : Which tier a parameter of a test is of.
+* versions           : Marks of tests that need more than the oldest versions of the libraries.
 * samples            : The recorded checkpoints of TensorFlow 1, and which format each goes to.
 * keras_samples      : The recorded files of Keras.
 * keras3_samples     : The recorded exports of Keras 3.

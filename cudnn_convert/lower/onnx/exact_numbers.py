@@ -66,7 +66,8 @@ def reduce(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
             raise ValueError("axes that are no constants")
         given: Any = ops("Reshape", [ops.cast(ops.inputs[1], _INT64), ops.constant([-1])])
     else:
-        given = [int(axis) for axis in axes.flat]
+        # ONNX Runtime before 1.32 keeps a negative axis of no values
+        given = [int(axis) if shape is None else int(axis) % len(shape) for axis in axes.flat]
     if not isinstance(given, str) and not given:
         ops.finish(x)
         return

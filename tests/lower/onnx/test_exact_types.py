@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from lower.onnx.test_exact_ops import OPSETS, agree
+from support.versions import needs
 
 from cudnn_convert.errors import UnsupportedModelError
 
@@ -25,8 +26,20 @@ def test_pools_of_integers_keep_each(padding: str, size: int, step: int) -> None
     agree(lambda x: tf.nn.max_pool2d(x, size, step, padding), IMAGE.astype(np.float32), opsets=LAST)
 
 
+NO_COSINE = needs("onnxruntime", 1, 29, why="ONNX Runtime has no cosine of doubles")
+
+
 @pytest.mark.parametrize(
-    "op", [tf.sinh, tf.cosh, tf.tan, tf.nn.elu, tf.nn.selu, tf.nn.softplus, tf.nn.softsign]
+    "op",
+    [
+        tf.sinh,
+        tf.cosh,
+        pytest.param(tf.tan, marks=NO_COSINE),
+        tf.nn.elu,
+        tf.nn.selu,
+        tf.nn.softplus,
+        tf.nn.softsign,
+    ],
 )
 def test_functions_of_doubles(op: Callable[[Any], Any]) -> None:
     agree(op, np.array([-40, -1.5, -1e-9, -0.0, 1e-9, 0.3, 1.5, 40.0]), opsets=LAST)
