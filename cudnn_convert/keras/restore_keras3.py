@@ -72,8 +72,8 @@ def _without_new_arguments(value: dict[str, Any]) -> dict[str, Any]:
     """Drop a layer's or initializer's unset arguments unknown to the installed Keras.
 
     Such an argument is None. Keras 3.15 writes `input_axes` and `quantization_config`, which Keras 3.12, the
-    last for Python 3.10, refuses. What an initializer draws is not kept: the weights of the file are assigned.
-    Other objects are returned unchanged.
+    last for Python 3.10, refuses. What an initializer draws is not kept: the weights of the file are
+    assigned. Other objects are returned unchanged.
     Source: keras v3.15 src/initializers/random_initializers.py VarianceScaling, src/layers/core/dense.py.
     """
     import keras

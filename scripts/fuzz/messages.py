@@ -97,7 +97,7 @@ def _change_scalar(rng: random.Random, message: Any, field: Any) -> None:
     elif kind == 2:
         del held[rng.randrange(len(held))]
     else:
-        held.extend(held)
+        held.extend([*held])  # itself has no end in protobuf 4
 
 
 def _scalar(rng: random.Random, field: Any) -> Any:

@@ -341,7 +341,7 @@ def changed(file: Path, place: int, change, *, stripped: bool = False) -> None:
 
 
 def by_one_bit(value: np.ndarray) -> None:
-    value[1, 2, 1] = np.nextafter(value[1, 2, 1], 9)
+    value[1, 2, 1] = np.nextafter(value[1, 2, 1], np.float32(9))
 
 
 def gates_exchanged(value: np.ndarray) -> None:
