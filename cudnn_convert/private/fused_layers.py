@@ -39,6 +39,49 @@ def list_fused_layers() -> dict[str, Any]:
     return {"LSTM": LSTM, "GRU": GRU}
 
 
+def list_cudnn_layers() -> dict[str, Any]:
+    """Define the CuDNNLSTM and CuDNNGRU of TensorFlow 1 graphs, by class name.
+
+    Both write `CudnnRNNV3` with the lengths of whole rows, as those of tf_keras 2.18 do and those of 2.16 do
+    not, so that an artifact has the same tensors whichever TensorFlow wrote it.
+    Source: tf_keras v2.21.0 src/layers/rnn/cudnn_lstm.py `CuDNNLSTM._process_batch`; cudnn_gru.py.
+    """
+    from tf_keras.src.layers.rnn import cudnn_gru, cudnn_lstm
+
+    class CuDNNLSTM(cudnn_lstm.CuDNNLSTM):  # type: ignore[misc]
+        """A CuDNNLSTM with lengths."""
+
+        def _process_batch(self, inputs: Any, initial_state: Any) -> Any:
+            with _with_lengths(cudnn_lstm.tf):
+                return super()._process_batch(inputs, initial_state)
+
+    class CuDNNGRU(cudnn_gru.CuDNNGRU):  # type: ignore[misc]
+        """A CuDNNGRU with lengths."""
+
+        def _process_batch(self, inputs: Any, initial_state: Any) -> Any:
+            with _with_lengths(cudnn_gru.tf):
+                return super()._process_batch(inputs, initial_state)
+
+    return {"CuDNNLSTM": CuDNNLSTM, "CuDNNGRU": CuDNNGRU}
+
+
+@contextmanager
+def _with_lengths(module: Any) -> Iterator[None]:
+    """Make `CudnnRNNV2` write `CudnnRNNV3` over whole rows, within the context."""
+    ops = module.raw_ops
+    without_lengths = ops.CudnnRNNV2
+
+    def of_whole_rows(*, input: Any, **named: Any) -> Any:  # noqa: A002 - the op's name of it
+        batch, steps = tf.shape(input)[1], tf.shape(input)[0]
+        return ops.CudnnRNNV3(input=input, sequence_lengths=tf.fill([batch], steps), **named)
+
+    ops.CudnnRNNV2 = of_whole_rows
+    try:
+        yield
+    finally:
+        ops.CudnnRNNV2 = without_lengths
+
+
 def _matches_cudnn(layer: Any) -> bool:
     gates = (layer.activation.__name__, layer.recurrent_activation.__name__)
     return gates == ("tanh", "sigmoid") and layer.use_bias and not layer.time_major and not layer.stateful

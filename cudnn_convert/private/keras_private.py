@@ -120,7 +120,7 @@ def tf1_layers() -> dict[str, Any]:
     """Return the layers of TensorFlow 1, and layers changed in graphs, by class name."""
     import tf_keras
     from tf_keras.src.layers.core import tf_op_layer
-    from tf_keras.src.layers.rnn import cudnn_gru, cudnn_lstm, gru_v1, lstm_v1, rnn_utils
+    from tf_keras.src.layers.rnn import gru_v1, lstm_v1, rnn_utils
 
     class LayerNormalization(tf_keras.layers.LayerNormalization):  # type: ignore[misc]
         """A layer in plain ops: the fused form is a batch normalisation in training mode."""
@@ -159,8 +159,7 @@ def tf1_layers() -> dict[str, Any]:
             return outputs
 
     return {
-        "CuDNNLSTM": cudnn_lstm.CuDNNLSTM,
-        "CuDNNGRU": cudnn_gru.CuDNNGRU,
+        **fused_layers.list_cudnn_layers(),
         **fused_layers.list_fused_layers(),
         "LSTMCell": lstm_v1.LSTMCell,
         "GRUCell": gru_v1.GRUCell,

@@ -111,9 +111,7 @@ def test_each_number_is_the_type_that_tensorflow_means(name: str) -> None:
     assert entries.of(NUMBERS[name]) == entries.numeric(NUMBERS[name]) == expected
 
 
-@pytest.mark.parametrize(
-    "number", [0, *sorted(NUMBERS[name] for name in NO_NUMBERS), max(NUMBERS.values()) + 1]
-)
+@pytest.mark.parametrize("number", [0, *sorted(NUMBERS[name] for name in NO_NUMBERS), 99])
 def test_what_has_no_numbers_is_refused(number: int) -> None:
     assert entries.of(number) == np.dtype(object)
     with pytest.raises(ValueError, match=f"elements of type {number}, which are no numbers"):
