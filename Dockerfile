@@ -10,7 +10,7 @@ RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.12-slim
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    python -m pip install --no-cache-dir /wheels/*.whl
+    python -m pip install --no-cache-dir "$(echo /wheels/*.whl)[tensorflow]"
 # Any user may run it, and writes nothing but OUT and temporary files.
 ENV HOME=/tmp
 RUN useradd --no-create-home converter
