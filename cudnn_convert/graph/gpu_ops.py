@@ -53,6 +53,11 @@ def _by_op() -> dict[str, list[GpuOp]]:
     return rows
 
 
+def is_gpu_only(op: str) -> bool:
+    """Return True if GPUs alone have a kernel of an op, whatever its types."""
+    return any(not row.type for row in _by_op().get(op, ()))
+
+
 def find_row(node: NodeDef) -> GpuOp | None:
     """Return the row of a node lacking a CPU kernel.
 

@@ -217,9 +217,10 @@ def _count(names: Sequence[str]) -> str:
 def _has_cpu_kernel(op: str) -> bool:
     """Return True if an op has a CPU kernel; cached, since TensorFlow searches all kernels."""
     listed = tf_private.list_kernels(op)
-    # Ops without any kernel are structural: the runtime replaces them (PartitionedCall, If, While).
+    # Ops without any kernel are structural: the runtime replaces them (PartitionedCall, If, While). A
+    # TensorFlow that is built without CUDA has none of those that GPUs alone run either.
     return any(kernel.device_type in ("CPU", "DEFAULT") for kernel in listed) or (
-        not listed and not op.startswith("Cudnn")
+        not listed and not gpu_ops.is_gpu_only(op)
     )
 
 
