@@ -70,7 +70,9 @@ def write(path: Path, model: Architecture, *, provenance: str) -> None:
             file.attrs[name] = value
         _put_text(file, "keras_version", version)
         _put_text(file, "backend", backend)
-        _put_text(file, "model_config", json.dumps(model.config))
+        _put_text(
+            file, "model_config", json.dumps(layer_tree.map_objects(model.config, values.without_optional))
+        )
         _put_text(file, KERAS_PROVENANCE, provenance)
         if compiled is not None:
             _put_text(file, "training_config", json.dumps(compiled))

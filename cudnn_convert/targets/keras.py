@@ -158,25 +158,13 @@ def _rewrite(saved: Path, path: Path, provenance: str) -> None:
                 }
                 content = json.dumps(metadata).encode()
             elif name == "config.json":
-                config = layer_tree.map_objects(_number(json.loads(content), {}), _without_new_arguments)
+                config = layer_tree.map_objects(
+                    _number(json.loads(content), {}), values.without_new_arguments
+                )
                 content = json.dumps(config).encode()
             info = zipfile.ZipInfo(name, date_time=_EPOCH)
             info.external_attr = 0o644 << 16
             written.writestr(info, content)
-
-
-#: Arguments of layers and initializers that Keras 3.12 refuses, the last for Python 3.10; None if unset.
-#: Source: keras v3.15 src/layers/core/dense.py, src/initializers/random_initializers.py VarianceScaling.
-_NEW_ARGUMENTS: Final = frozenset({"quantization_config", "input_axes", "output_axes"})
-
-
-def _without_new_arguments(value: dict[str, Any]) -> dict[str, Any]:
-    """Drop unset arguments of Keras' own objects that an older Keras 3 refuses."""
-    if value.get("module") not in ("keras.layers", "keras.initializers"):
-        return value
-    config = value["config"].items()
-    kept = {name: item for name, item in config if item is not None or name not in _NEW_ARGUMENTS}
-    return {**value, "config": kept}
 
 
 def _number(value: Any, seen: dict[int, int]) -> Any:

@@ -189,9 +189,37 @@ def to_legacy_form(layer: Entry, *, kept: Collection[str] = ()) -> dict[str, Any
         changed["config"] = _value(layer["config"], kept)
         if isinstance(changed["config"], list) and "name" in layer:
             changed["config"] = {"name": layer["name"], "layers": changed["config"]}
-    if class_name == "InputLayer" and changed["config"].get("optional") is False:
-        del changed["config"]["optional"]  # unknown to an older tf_keras, and its default elsewhere
-    return changed
+    return without_optional(changed)
+
+
+def without_optional(value: dict[str, Any]) -> dict[str, Any]:
+    """Drop `optional=False` from an InputLayer: unknown to tf_keras 2.16, and the default of later ones."""
+    config = value.get("config")
+    if value.get("class_name") != "InputLayer" or not isinstance(config, Mapping):
+        return value
+    return {**value, "config": {key: item for key, item in config.items() if (key, item) != _NOT_OPTIONAL}}
+
+
+_NOT_OPTIONAL: Final = ("optional", False)
+#: Arguments that Keras 3.12 refuses, the last Keras 3 for Python 3.10, with the defaults of later ones.
+#: Source: keras v3.15 src/initializers/random_initializers.py VarianceScaling, src/layers/core/dense.py,
+#: src/layers/normalization/batch_normalization.py.
+_NEW_ARGUMENTS: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("quantization_config", "input_axes", "output_axes", "renorm_clipping")),
+    "renorm": False,
+    "renorm_momentum": 0.99,
+}
+
+
+def without_new_arguments(value: dict[str, Any]) -> dict[str, Any]:
+    """Drop arguments with their defaults that an older Keras 3 refuses from an object of Keras' own."""
+    config = value.get("config")
+    if value.get("module") not in ("keras.layers", "keras.initializers") or not isinstance(config, Mapping):
+        return value
+    kept = {
+        key: item for key, item in config.items() if key not in _NEW_ARGUMENTS or item != _NEW_ARGUMENTS[key]
+    }
+    return {**value, "config": kept}
 
 
 def _value(value: Any, kept: Collection[str]) -> Any:

@@ -114,3 +114,18 @@ def test_older_forms_of_values_become_lists_and_numbers() -> None:
     other = {"class_name": "__numpy__", "config": {"value": [3], "dtype": "int32"}}
     stored = {"pair": {"class_name": "__tuple__", "items": [shape, array]}, "other": [other]}
     assert values.plain_value(stored) == {"pair": [[None, 4], [1.5, 2.5]], "other": [[3]]}
+
+
+def test_what_older_versions_refuse_is_left_out_where_it_says_nothing() -> None:
+    norm = {"module": "keras.layers", "class_name": "BatchNormalization"}
+    defaults = {"axis": -1, "renorm": False, "renorm_clipping": None, "renorm_momentum": 0.99}
+    assert values.without_new_arguments({**norm, "config": defaults}) == {**norm, "config": {"axis": -1}}
+    others = {"renorm": True, "renorm_clipping": {"rmax": 3}, "renorm_momentum": 0.9}
+    assert values.without_new_arguments({**norm, "config": others}) == {**norm, "config": others}
+    custom = {"module": "theirs", "class_name": "Dense", "config": {"quantization_config": None}}
+    assert values.without_new_arguments(custom) == custom
+    entry = {"class_name": "InputLayer", "config": {"name": "x", "optional": False}}
+    assert values.without_optional(entry) == {"class_name": "InputLayer", "config": {"name": "x"}}
+    entry["config"] = {"optional": True}
+    assert values.without_optional(entry) == entry
+    assert values.without_optional({**entry, "class_name": "Theirs"}) == {**entry, "class_name": "Theirs"}
