@@ -9,20 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from cudnn_convert import version
 from cudnn_convert.errors import MissingDependencyError
 
-#: Distributions of the package `tensorflow`.
-_DISTRIBUTIONS: Final = (
-    "tensorflow",
-    "tensorflow-cpu",
-    "tensorflow-macos",
-    "tensorflow-intel",
-    "tensorflow-rocm",
-    "tensorflow-cpu-aws",
-)
 #: The oldest and the newest minor version that the tests ran with.
 OLDEST: Final = (2, 16)
 NEWEST: Final = (2, 21)
@@ -37,13 +28,13 @@ def check_versions() -> None:
     Raises MissingDependencyError outside the range, and for a tf_keras of another minor version. A missing
     package is no error here: calls on weights without a graph need none.
     """
-    distribution, tensorflow = _tensorflow()
+    distribution, tensorflow = version.find_tensorflow()
     if tensorflow is None:
         return
     if not OLDEST <= _minor(tensorflow) <= NEWEST:
         advice = f"pip install '{distribution}{_REQUIREMENT}'"
         raise MissingDependencyError(f"{distribution}: expected {_RANGE}, found {tensorflow}; {advice}")
-    tf_keras = _version("tf-keras")
+    tf_keras = version.find_version("tf-keras")
     if tf_keras is not None and _minor(tf_keras) != _minor(tensorflow):
         raise MissingDependencyError(f"tf-keras: {_matching(tensorflow, tf_keras)}")
 
@@ -58,25 +49,10 @@ def name_missing() -> Iterator[None]:
         if package == "tensorflow":
             reason = f"tensorflow: expected {_RANGE}, found none; {_INSTALL}"
             raise MissingDependencyError(reason) from cause
-        _, tensorflow = _tensorflow()
+        _, tensorflow = version.find_tensorflow()
         if package == "tf_keras" and tensorflow is not None:
             raise MissingDependencyError(f"tf-keras: {_matching(tensorflow, 'none')}") from cause
         raise
-
-
-def _tensorflow() -> tuple[str, str | None]:
-    """Return the installed distribution of TensorFlow and its version."""
-    for name in _DISTRIBUTIONS:
-        if (installed := _version(name)) is not None:
-            return name, installed
-    return _DISTRIBUTIONS[0], None
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
 
 
 def _minor(text: str) -> tuple[int, int]:

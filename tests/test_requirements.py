@@ -30,7 +30,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str]) -> None
             raise metadata.PackageNotFoundError(name)
         return versions[name]
 
-    monkeypatch.setattr(requirements, "version", version)
+    monkeypatch.setattr(metadata, "version", version)
 
 
 @pytest.mark.parametrize(

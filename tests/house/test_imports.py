@@ -34,7 +34,7 @@ ALLOWED = {
     "model": "errors",
     "values": "model",
     "casts": "errors model",
-    "requirements": "errors",
+    "requirements": "version errors",
     "options": "text errors requirements formats context",
     "weights": "errors model context",
     "calls": "errors context process options",
