@@ -202,6 +202,6 @@ def test_outputs_of_a_search_keep_their_own_axes(tmp_path: Path) -> None:
 def test_two_files_need_a_folder(tmp_path: Path) -> None:
     with pytest.raises(cudnn_convert.UsageError) as caught:
         commands.convert([str(MODEL), str(tmp_path / "lm.onnx"), "--decode", "greedy", "--steps", "3"])
-    expected = "OUT: expected a folder for stream, decode, found lm.onnx"
+    expected = "OUT: expected a folder for the parts stream, decode, found lm.onnx"
     assert str(caught.value) == f"{expected}; name one without suffix and give --format onnx"
     assert not [*tmp_path.iterdir()]
