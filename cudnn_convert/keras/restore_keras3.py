@@ -5,6 +5,8 @@ itself then fails to find for the operations of a functional model, such as the 
 Source: keras v3.15.0 src/saving/serialization_lib.py, src/legacy/saving/legacy_h5_format.py.
 """
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -45,7 +47,7 @@ def _build_model(path: Path, described: Architecture, vouched: classes.Vouched) 
         reasons = [f"{message}; bring it with --custom-objects MODULE:{names[0]}"]
     if reasons:
         raise UnsupportedModelError(path, reasons)
-    known = layer_tree.map_objects(_with_module(config), values.without_new_arguments)
+    known = layer_tree.map_objects(_with_module(config), _for_installed_keras)
     try:
         built = keras.saving.deserialize_keras_object(
             known, custom_objects=dict(vouched.keras), safe_mode=not vouched.trust
@@ -64,6 +66,24 @@ def _build_model(path: Path, described: Architecture, vouched: classes.Vouched) 
 def _with_module(config: dict[str, Any]) -> dict[str, Any]:
     """Add the class's module, left out by Keras 3 in HDF5 files, to a config."""
     return {"module": _MODULES.get(config["class_name"]), "registered_name": None, **config}
+
+
+def _for_installed_keras(value: dict[str, Any]) -> dict[str, Any]:
+    """Drop arguments of a later Keras from a layer or initializer: unset, or with a known default.
+
+    What an initializer draws is not kept: the weights of the file are assigned.
+    """
+    import keras
+
+    rooms = {"keras.initializers": keras.initializers, "keras.layers": keras.layers}
+    kind = getattr(rooms.get(str(value.get("module"))), str(value.get("class_name")), None)
+    if not isinstance(kind, type) or not isinstance(value.get("config"), Mapping):
+        return value
+    makers = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
+    taken = {name for maker in makers for name in inspect.signature(maker).parameters}
+    known = values.without_new_arguments(value)
+    config = {name: item for name, item in known["config"].items() if item is not None or name in taken}
+    return {**known, "config": config}
 
 
 def _assign_weights(path: Path, described: Architecture, built: Any) -> None:

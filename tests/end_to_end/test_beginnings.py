@@ -112,6 +112,8 @@ def test_a_layer_that_needs_the_fixed_steps_is_named(tmp_path: Path) -> None:
 
 def test_a_beginning_of_its_own_needs_a_folder(tmp_path: Path) -> None:
     source = Case("speaker", "one_layer").save(tmp_path)
-    with pytest.raises(UsageError, match=r"expected a folder for the parts stream, begin, found out\.onnx") as refused:
+    with pytest.raises(
+        UsageError, match=r"expected a folder for the parts stream, begin, found out\.onnx"
+    ) as refused:
         cudnn_convert.convert(source, tmp_path / "out.onnx", states=True, outputs=["scores:0"])
     assert "name one without suffix and give --format onnx" in str(refused.value)
