@@ -50,6 +50,9 @@ def convert(folder: Path, only: str) -> None:
             report = cudnn_convert.convert(sample.source, out, format=form, **sample.options)
         except cudnn_convert.CudnnConvertError:
             continue
+        except Exception as error:  # noqa: BLE001 - a defect of the writer, which is told
+            print(f"{sample.name} as {form}: {type(error).__name__}: {error}", flush=True)
+            continue
         if report.out is not None:
             made.append([str(sample.source), str(report.out), form, sample.options])
     (folder / "artifacts.json").write_text(json.dumps(made))
