@@ -5,7 +5,7 @@
 OTHER_PYTHON is one with another TensorFlow of the range, such as `.venv-2.16/bin/python`, which `make demo
 TENSORFLOW=2.16` makes. Each sample of `tests/data` and `models` is converted in one format, by turns. The
 other Python verifies each artifact. Then the roles change. A sample that the writer refuses has no artifact.
-Ends with 1 where an artifact is not proven.
+Ends with 1 where an artifact is not proven, or the writer fails without a refusal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OTHERS = (*GRAPHS, "savedmodel")
 
 
 def jobs(only: str) -> Iterator[tuple[Sample, str]]:
-    """Each sample with its format."""
+    """Yield each sample with its format."""
     turns = {True: cycle(_KERAS), False: cycle(_OTHERS)}
     for sample in samples():
         form = next(turns["file" in sample.case])
@@ -39,11 +39,14 @@ def jobs(only: str) -> Iterator[tuple[Sample, str]]:
             yield sample, form
 
 
-def convert(folder: Path, only: str) -> None:
-    """Write an artifact of each sample into `folder`, and what each is into `artifacts.json`."""
+def convert(folder: Path, only: str) -> bool:
+    """Write artifacts of the samples into `folder`, and list them in `artifacts.json`.
+
+    Returns False if the writer failed without a refusal.
+    """
     import cudnn_convert  # takes seconds
 
-    made = []
+    artifacts, is_sound = [], True
     for number, (sample, form) in enumerate(jobs(only)):
         out = folder / f"{number}-{sample.name.replace('/', '-')}"
         try:
@@ -52,14 +55,19 @@ def convert(folder: Path, only: str) -> None:
             continue
         except Exception as error:  # noqa: BLE001 - a defect of the writer, which is told
             print(f"{sample.name} as {form}: {type(error).__name__}: {error}", flush=True)
+            is_sound = False
             continue
         if report.out is not None:
-            made.append([str(sample.source), str(report.out), form, sample.options])
-    (folder / "artifacts.json").write_text(json.dumps(made))
+            artifacts.append([str(sample.source), str(report.out), form, sample.options])
+    (folder / "artifacts.json").write_text(json.dumps(artifacts))
+    return is_sound
 
 
-def verify(folder: Path) -> None:
-    """Verify each artifact of `folder`, and print those that are not proven, and how many are."""
+def verify(folder: Path) -> bool:
+    """Verify each artifact of `folder`, and print those that are not proven, and how many are.
+
+    Returns True if all are proven.
+    """
     import tensorflow as tf
 
     import cudnn_convert
@@ -73,7 +81,7 @@ def verify(folder: Path) -> None:
         except cudnn_convert.CudnnConvertError as error:
             print(f"{source} as {form}: {error}".partition("\n")[0], flush=True)
     print(f"{proven} of {len(listed)} artifacts are proven under TensorFlow {tf.__version__}", flush=True)
-    sys.exit(proven != len(listed))
+    return proven == len(listed)
 
 
 def main() -> int:
@@ -85,10 +93,9 @@ def main() -> int:
     flags = parser.parse_args()
     os.chdir(ROOT)  # sources are named by their paths from there
     if flags.convert:
-        convert(flags.convert, flags.only)
-        return 0
+        return int(not convert(flags.convert, flags.only))
     if flags.verify:
-        verify(flags.verify)
+        return int(not verify(flags.verify))
     codes = []
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     for writer, judge in ((sys.executable, flags.other), (flags.other, sys.executable)):

@@ -13,6 +13,7 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.plan import obstacles
+from cudnn_convert.private import tf_private
 
 
 def reasons(make: Callable[[], Any], *, hint: str | None = None, **changed: str) -> tuple[str, ...]:
@@ -201,3 +202,13 @@ def test_all_reasons_come_at_once_and_the_hint_last() -> None:
     found = reasons(make, hint="outputs chosen from the graph: a:0", strange="MyCustomOp")
     assert [line.partition(":")[0] for line in found[:-1]] == ["noise", "norm", "strange", "kept"]
     assert found[-1] == "outputs chosen from the graph: a:0; others with --outputs"
+
+
+def test_a_tensorflow_without_cuda_has_no_kernel_of_what_gpus_alone_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor has it one of PartitionedCall, which the runtime replaces."""
+    monkeypatch.setattr(tf_private, "list_kernels", lambda op: [])
+    has_kernel = obstacles._has_cpu_kernel.__wrapped__
+    assert [has_kernel(op) for op in ("BatchFFT", "CudnnRNNParamsSize", "CTCLossV2")] == [False] * 3
+    assert has_kernel("PartitionedCall")

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import tensorflow as tf
 import tf_keras
 from support.keras_files import entry, model, sequential
 from tf_keras import layers
@@ -18,6 +19,7 @@ import cudnn_convert
 from cudnn_convert.graph import ops
 from cudnn_convert.keras import trace
 from cudnn_convert.model import Model
+from cudnn_convert.private import fused_layers
 
 STEPS = {"return_sequences": True}
 
@@ -105,3 +107,20 @@ def has_cudnn(kind: str, config: dict[str, Any], *before: Any) -> bool:
     described = model(sequential(*first, last), {"layer": weights}, keras_version="2.15.0")
     traced = trace.trace_model(Model(Path("model.h5"), "Keras", None, {}, architecture=described))
     return any(node.op in ops.CUDNN for node in traced.graph.node)
+
+
+def test_a_layer_of_an_older_tf_keras_gets_lengths_of_whole_rows() -> None:
+    """Its op is CudnnRNNV2; tf_keras 2.18 and later write these nodes themselves."""
+    without_lengths = tf.raw_ops.CudnnRNNV2
+    with tf.Graph().as_default() as graph, fused_layers._with_lengths(tf):
+        x = tf.compat.v1.placeholder(tf.float32, [None, None, 5], "x")
+        state = tf.zeros([1, tf.shape(x)[1], 3])
+        named = {"input_h": state, "input_c": state, "params": tf.zeros([144]), "is_training": True}
+        outputs = tf.raw_ops.CudnnRNNV2(input=x, **named)[0]
+        lengths = outputs.op.inputs[4]
+    assert tf.raw_ops.CudnnRNNV2 is without_lengths
+    assert (outputs.op.type, lengths.op.type) == ("CudnnRNNV3", "Fill")
+    above = tf.compat.v1.graph_util.extract_sub_graph(graph.as_graph_def(), [lengths.op.name])
+    with tf.Graph().as_default() as alone, tf.compat.v1.Session(graph=alone) as session:
+        tf.import_graph_def(above, name="")
+        assert session.run(lengths.name, {x.name: np.zeros([6, 2, 5])}).tolist() == [6, 6]
