@@ -8,7 +8,7 @@ the GRU's candidate needs them so.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -146,6 +146,25 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
+class PartialSizes:
+    """Sizes of a recurrence as far as a file or the user's flags give them; None for unknown ones."""
+
+    mode: Mode | None = None
+    layers: int | None = None
+    units: int | None = None
+    directions: int | None = None
+
+    def fits(self, sizes: Sizes) -> bool:
+        """Return True if `sizes` agrees with all known values."""
+        return all(value is None or getattr(sizes, name) == value for name, value in asdict(self).items())
+
+    def fill(self, others: PartialSizes) -> PartialSizes:
+        """Return these sizes, with `others` in the place of unknown ones."""
+        known = {name: value for name, value in asdict(self).items() if value is not None}
+        return replace(others, **known)
+
+
+@dataclass(frozen=True, slots=True)
 class Signature:
     """Inputs and outputs of an artifact: key -> tensor name, in order."""
 
@@ -217,10 +236,10 @@ class CanonicalParameters:
     `scope` is their variable scope; the blob they belong to is a variable of that scope or of one directly
     inside it. `modes` has two members where names cannot tell tanh from relu. `decode` gives the cells
     `[layer][direction]` of the chosen mode, and raises ReadError where some are missing. `tensors` is for the
-    independent reference: the arrays that are stored, by key without `scope`, in the names of `dialect` (a
-    key of `reference.DIALECTS`). `batch_major`: the layer that wrote them is batch-major. `may_be_half`: the
-    writer saved half of bidirectional layers. `may_be_dense`: a dense layer has such keys and shapes too.
-    `note` says what the names leave open.
+    independent reference: the tensors that are stored, by key without `scope`, in the names of `dialect` (a
+    key of `reference.DIALECTS`). `projection` and `skip_input` are those of `Sizes`. `batch_major`: the layer
+    that wrote them is batch-major. `may_be_half`: the writer saved half of bidirectional layers.
+    `may_be_dense`: a dense layer has such keys and shapes too. `note` says what the names leave open.
     """
 
     scope: str
@@ -230,13 +249,20 @@ class CanonicalParameters:
     units: int
     input_size: int
     decode: Callable[[Mode], Sequence[tuple[Cell, ...]]]
-    tensors: Callable[[], Mapping[str, Array]]
+    tensors: Mapping[str, Tensor]
     dialect: str = "contrib"
     dtype: np.dtype[Any] = np.dtype(np.float32)  # noqa: RUF009 - a dtype is a constant
+    projection: int = 0
+    skip_input: bool = False
     batch_major: bool = False
     may_be_half: bool = False
     may_be_dense: bool = False
     note: str | None = None
+
+    def sizes(self, mode: Mode) -> Sizes:
+        """Return the sizes of the recurrence in one of `modes`."""
+        widths = (self.units, self.input_size, self.skip_input, self.projection)
+        return Sizes(mode, self.layers, self.directions, *widths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +304,19 @@ class Plain:
 
     layers: tuple[str, ...] = ()
     whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Graphless:
+    """Words for a source that is weights alone.
+
+    `lack` says what is missing, `cure` how the user gives it, "" where nothing can; `expected` names what a
+    recurrence may be found by.
+    """
+
+    lack: str = ""
+    cure: str = ""
+    expected: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +369,8 @@ class Model:
     `initializers` are the ops that fill tables once variables are restored.
     `architecture`: what a Keras file says of its layers; such a model has no graph until it is traced.
     `saved`: the `SavedModel` proto of TensorFlow 2 whose functions and objects a SavedModel made of it keeps.
-    `plain`: what weights without a graph hold beside cuDNN recurrences.
+    `plain`: what weights without a graph hold beside cuDNN recurrences; `graphless`: words for such a source.
+    `blobs`: the vectors that are parameter blobs whatever their names, with the sizes that the file states.
     `checkpoint`: what the values are restored from, where an op of the file's own does it.
     `kind` is for people; `keras` says which of Keras' own files it is, if one.
     `state_variables`: the ops of variables that hold the states of plain layers, as their layers say.
@@ -352,6 +392,8 @@ class Model:
     architecture: Architecture | None = None
     saved: Any = None
     plain: Plain = Plain()
+    graphless: Graphless = Graphless()
+    blobs: Mapping[str, PartialSizes] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
     keras: KerasFile | None = None
@@ -375,6 +417,11 @@ class Model:
     def has_functions(self) -> bool:
         """True for a SavedModel of TensorFlow 2, with functions and objects."""
         return self.saved is not None
+
+    def stored_keys(self, parameters: CanonicalParameters) -> list[str]:
+        """Return the keys of a canonical set's tensors in the source, in the order of the set."""
+        keys = {id(tensor): key for key, tensor in self.variables.items()}
+        return [keys[id(tensor)] for tensor in parameters.tensors.values() if id(tensor) in keys]
 
     @property
     def is_graphless(self) -> bool:

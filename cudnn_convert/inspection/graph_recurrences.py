@@ -136,7 +136,9 @@ def _keys(
     """Return the canonical set of a node, matched as in `recurrences.weight_copies`."""
     if origin.computed:
         return None
-    matches = weight_copies.match_by_scope(model, origin.op, facts.mode, facts.directions)
+    matches = weight_copies.match_by_scope(
+        model, origin.op, facts.mode, facts.directions, projection=facts.projection
+    )
     if matches is None and blob is None:
         try:
             return weight_copies.match_by_sizes(model, facts, origin.op, has_blob=False)

@@ -15,9 +15,8 @@ import numpy as np
 from cudnn_convert.errors import CudnnConvertError
 from cudnn_convert.graph import ops
 from cudnn_convert.inspection import End, InspectedRecurrence, Offered, WeightTensor
-from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
+from cudnn_convert.model import CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
 from cudnn_convert.plan import RecurrencesPlan
-from cudnn_convert.read import dialects
 from cudnn_convert.recurrences import graphless, weight_copies
 from cudnn_convert.weights import parameter_blob
 
@@ -81,50 +80,12 @@ AGREE: Final = "both, agree"
 _MOST: Final = 1 << 27
 
 
-@dataclass(frozen=True, slots=True)
-class _Unread:
-    """A stand-in for a tensor: a read gives zeros and records the key.
-
-    It takes no memory.
-    """
-
-    key: str
-    tensor: Tensor
-    asked: list[str]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.tensor.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.tensor.dtype
-
-    def read(self) -> Array:
-        self.asked.append(self.key)
-        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
-
-
 def canonical_tensors(model: Model) -> dict[str, tuple[WeightTensor, ...]]:
-    """Return the tensors of each canonical set by scope, by metadata alone.
-
-    They are not read.
-    """
-    asked: list[str] = []
-    unread = {key: _Unread(key, tensor, asked) for key, tensor in model.variables.items()}
-    again = {parameters.scope: parameters for parameters in dialects.find(model.path, unread)}
-    tensors: dict[str, tuple[WeightTensor, ...]] = {}
-    for parameters in model.canonical:
-        names = [key for key in model.variables if key.startswith(parameters.scope)]
-        if parameters.scope in again:
-            del asked[:]
-            try:
-                _ = [*again[parameters.scope].tensors().values()]  # which asks for each
-            except ValueError:  # a tensor is too large for NumPy
-                continue
-            names = asked
-        tensors[parameters.scope] = describe_tensors(model.variables, dict.fromkeys(names))
-    return tensors
+    """Return the tensors of each canonical set by scope, by metadata alone."""
+    return {
+        parameters.scope: describe_tensors(model.variables, model.stored_keys(parameters))
+        for parameters in model.canonical
+    }
 
 
 def describe_tensors(tensors: Mapping[str, Tensor], names: Iterable[str]) -> tuple[WeightTensor, ...]:
@@ -256,7 +217,7 @@ def _blob(model: Model, key: str) -> InspectedRecurrence:
 
     The scope's default name may give the mode.
     """
-    mode = graphless.mode_by_name(graphless.scope_of_blob(key) or "")
+    mode = graphless.mode_by_name(key)
     shown = _describe_unknown(graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False)
     return replace(shown, raw=_raw(model, key), copies=RAW)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS, Keeps
-from cudnn_convert.model import KerasFile, Model
+from cudnn_convert.model import Model
 from cudnn_convert.options import Options
 from cudnn_convert.read import saved_model
 from cudnn_convert.text import flag_of
@@ -27,8 +27,8 @@ def _has_no_layers(model: Model) -> bool:
 
 
 def _is_without_model(model: Model) -> bool:
-    """Return True if a source is weights: another file may give layers or a graph."""
-    return model.is_graphless and model.keras in (None, KerasFile.HDF5)
+    """Return True if a source is weights to which another file may give layers or a graph."""
+    return bool(model.graphless.cure)
 
 
 #: By option, whether it means something for a model that was read, and the words for such models.

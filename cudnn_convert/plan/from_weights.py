@@ -28,15 +28,10 @@ def warn_of_lost_graph(model: Model, plan: Plan | None = None) -> tuple[str, ...
     others = graphless.list_other_tensors(model, {part.name for part in plan.parts} if plan else ())
     if not others:
         return ()
-    if model.keras is None:
-        lead = f"{model.path.name}.meta is missing"
-        cure = "put that file beside the checkpoint, or give the graph with --architecture"
-    else:
-        lead = f"{model.path.name} has no layers, only their weights"
-        cure = "give the JSON of the model with --architecture"
     more = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
     left = f"{', '.join(others[:_LISTED])}{more}"
-    return (f"{lead}, so that recurrences alone are converted; left out: {left}; {cure}",)
+    told = f"{model.graphless.lack}, so that recurrences alone are converted; left out: {left}"
+    return ("; ".join(filter(None, (told, model.graphless.cure))),)
 
 
 #: How many tensors that are left out a warning lists.
@@ -130,8 +125,8 @@ def _recurrence(
         units=sizes.units,
         dtype=recurrence.dtype,
         input_size=sizes.input_size,
-        input_mode="linear_input",
-        projection=0,
+        input_mode="skip_input" if sizes.skip_input else "linear_input",
+        projection=sizes.projection,
     )
 
     def read() -> Array | None:

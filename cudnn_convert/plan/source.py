@@ -10,11 +10,11 @@ from cudnn_convert.formats import Keeps
 from cudnn_convert.graph import ops
 from cudnn_convert.keras import cut_layers
 from cudnn_convert.keras.config import channels_first, classes, layer_tree
-from cudnn_convert.model import Architecture, Convention, KerasFile, Mode, Model
+from cudnn_convert.model import Architecture, Convention, KerasFile, Mode, Model, PartialSizes
 from cudnn_convert.options import Options
 from cudnn_convert.plan import applicable
 from cudnn_convert.read import architecture_file, checkpoint, keras_checkpoint, keras_hdf5, read, takes_tag
-from cudnn_convert.recurrences.graphless import Described, SignatureOptions
+from cudnn_convert.recurrences.graphless import SignatureOptions
 from cudnn_convert.text import first_line
 
 
@@ -48,7 +48,7 @@ def _with_architecture(model: Model, options: Options) -> Model:
         return _translate_older(model)
     if model.keras is KerasFile.HDF5:
         return _translate_older(keras_hdf5.with_architecture(model, options.architecture))
-    if model.keras is not None or not model.is_graphless:
+    if model.keras is not None or not model.graphless.cure:
         expected = "weights of Keras, or a checkpoint without .meta"
         raise UsageError(f"--architecture: expected {expected}, found {model.kind} {model.path}")
     if architecture_file.is_config(options.architecture):
@@ -141,9 +141,9 @@ def convention_of(options: Options) -> Convention:
     return Convention(options.gate_order, options.forget_bias)
 
 
-def describe_weights(options: Options) -> Described:
+def describe_weights(options: Options) -> PartialSizes:
     mode = Mode(options.mode) if options.mode else None
-    return Described(mode, options.layers, options.units, options.directions)
+    return PartialSizes(mode, options.layers, options.units, options.directions)
 
 
 def interface_of(options: Options) -> SignatureOptions:
@@ -163,7 +163,7 @@ def ensure_graph(model: Model, options: Options) -> Model:
         from cudnn_convert.recurrences.graph_from_weights import assemble_graph
 
         return assemble_graph(model, described, interface, wanted=options.signature)
-    if described != Described() or replace(interface, states=False) != SignatureOptions():
+    if described != PartialSizes() or replace(interface, states=False) != SignatureOptions():
         flags = "--mode, --layers, --units, --directions, --layout, --lengths"
         raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
     from cudnn_convert.graph.graph import Graph

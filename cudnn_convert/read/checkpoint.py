@@ -23,7 +23,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError, name_access
-from cudnn_convert.model import CanonicalParameters, Checkpoint, Model
+from cudnn_convert.model import CanonicalParameters, Checkpoint, Graphless, Model
 from cudnn_convert.read import checks, dialects, graph_def, paths, tensorbundle, variable_keys
 from cudnn_convert.read.dialects import keras
 
@@ -55,6 +55,8 @@ KIND: Final = "TensorFlow 1 checkpoint"
 TAGS: Final = False
 _GRAPHLESS: Final = "TensorFlow checkpoint without a graph"
 _GRAPH: Final = "graph.pbtxt"
+_CURE: Final = "put that file beside the checkpoint, or give the graph with --architecture"
+_EXPECTED: Final = "a graph (.meta), canonical keys or a blob opaque_kernel"
 _SUFFIXES: Final = frozenset({".index", ".meta"})
 #: The prefix that Saver.save(..., global_step=...) writes.
 _STEP: Final = re.compile(r"(?P<name>.+)-(?P<step>\d{1,18})")
@@ -128,7 +130,16 @@ def read(chosen: ChosenPrefix) -> Model:
     if meta is None:
         plain = keras.describe_layers(tensors, parameters)
         hints = (*_of_other_steps(prefix), *_of_a_graph(prefix))
-        return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=(*notes, *hints), plain=plain)
+        return Model(
+            prefix,
+            _GRAPHLESS,
+            None,
+            tensors,
+            parameters,
+            notes=(*notes, *hints),
+            plain=plain,
+            graphless=Graphless(f"{prefix.name}.meta is missing", _CURE, _EXPECTED),
+        )
     model = _with_meta_graph(prefix, meta, tensors, parameters)
     return replace(model, notes=(*notes, *model.notes))
 

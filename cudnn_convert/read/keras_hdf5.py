@@ -19,7 +19,7 @@ import numpy as np
 
 from cudnn_convert.errors import ReadError, UnsupportedModelError
 from cudnn_convert.keras.config import layer_tree, validate
-from cudnn_convert.model import Architecture, CanonicalParameters, KerasFile, Model, Tensor
+from cudnn_convert.model import Architecture, CanonicalParameters, Graphless, KerasFile, Model, Tensor
 from cudnn_convert.read import architecture_file, hdf5, keras_archive
 from cudnn_convert.read.dialects import keras
 from cudnn_convert.read.dialects.keras import CudnnLayer
@@ -160,6 +160,9 @@ def _arrays(store: Store, group: Any, path: str, seen: set[int]) -> Iterator[tup
 _NAMES: Final = ("kernel", "recurrent_kernel", "bias")
 _WAY: Final = re.compile(r"(?:^|/)(forward|backward)(?=[_/])")
 
+_CURE: Final = "give the JSON of the model with --architecture"
+_EXPECTED: Final = "a graph (.meta), canonical keys or a blob opaque_kernel"
+
 Listed = Sequence[tuple[str, Tensor]]
 
 
@@ -174,7 +177,16 @@ def model(path: Path, kind: str, lists: Mapping[str, Listed]) -> Model:
     }
     canonical = tuple(_canonical(lists))
     plain = keras.describe_layers(variables, canonical)
-    return Model(path, kind, None, variables, canonical, plain=plain, keras=KerasFile.HDF5)
+    return Model(
+        path,
+        kind,
+        None,
+        variables,
+        canonical,
+        plain=plain,
+        keras=KerasFile.HDF5,
+        graphless=Graphless(f"{path.name} has no layers, only their weights", _CURE, _EXPECTED),
+    )
 
 
 def _bare(name: str) -> str:

@@ -10,16 +10,16 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph.index import is_op_name
-from cudnn_convert.model import Mode, Model, Signature
+from cudnn_convert.model import Mode, Model, PartialSizes, Signature
 from cudnn_convert.recurrences import graphless
-from cudnn_convert.recurrences.graphless import Alone, Described, SignatureOptions
+from cudnn_convert.recurrences.graphless import Alone, SignatureOptions
 from cudnn_convert.weights import parameter_blob
 
 _CURE: Final = "choose a format without such names: --format onnx or --format npz"
 
 
 def assemble_graph(
-    model: Model, description: Described, interface: SignatureOptions, *, wanted: str | None = None
+    model: Model, description: PartialSizes, interface: SignatureOptions, *, wanted: str | None = None
 ) -> Model:
     """Return the model with a graph and a signature for each recurrence.
 
@@ -76,13 +76,17 @@ def _signature(recurrence: Alone, interface: SignatureOptions, blob: Any) -> Sig
 
 def _states(recurrence: Alone, batch: Any, *, given: bool) -> dict[str, Any]:
     depth = recurrence.sizes.layers * recurrence.sizes.directions
-    keys = ("h", "c") if recurrence.sizes.mode is Mode.LSTM else ("h",)
-    if given:
-        shape = [depth, None, recurrence.sizes.units]
-        return {key: tf.compat.v1.placeholder(recurrence.dtype, shape, f"initial_{key}") for key in keys}
-    shape = tf.stack([depth, batch, recurrence.sizes.units])
-    zeros = tf.ensure_shape(tf.zeros(shape, recurrence.dtype), [depth, None, recurrence.sizes.units])
-    return dict.fromkeys(keys, zeros)
+    widths = {"h": recurrence.sizes.width, "c": recurrence.sizes.units}
+    if recurrence.sizes.mode is not Mode.LSTM:
+        del widths["c"]
+
+    def state(key: str, width: int) -> Any:
+        shape = [depth, None, width]
+        if given:
+            return tf.compat.v1.placeholder(recurrence.dtype, shape, f"initial_{key}")
+        return tf.ensure_shape(tf.zeros(tf.stack([depth, batch, width]), recurrence.dtype), shape)
+
+    return {key: state(key, width) for key, width in widths.items()}
 
 
 def _recurrence(
@@ -90,17 +94,24 @@ def _recurrence(
 ) -> tuple[Any, Any, Any]:
     """Add the cuDNN op."""
     dtype = tf.as_dtype(recurrence.dtype)
+    sizes = recurrence.sizes
     attributes = {
         "input": x,
         "input_h": states["h"],
         "input_c": states.get("c", tf.zeros([], dtype)),
         "params": tf.raw_ops.ReadVariableOp(resource=blob, dtype=dtype),
-        "rnn_mode": recurrence.sizes.mode.value,
-        "direction": "bidirectional" if recurrence.sizes.directions == 2 else "unidirectional",
+        "rnn_mode": sizes.mode.value,
+        "direction": "bidirectional" if sizes.directions == 2 else "unidirectional",
+        "input_mode": "skip_input" if sizes.skip_input else "linear_input",
         "is_training": False,
     }
-    if lengths is None:
+    if lengths is None and not sizes.projection:
         y, h, c, _ = tf.raw_ops.CudnnRNN(**attributes, name="CudnnRNN")
     else:
-        y, h, c, _, _ = tf.raw_ops.CudnnRNNV3(**attributes, sequence_lengths=lengths, name="CudnnRNN")
+        if lengths is None:  # only the op that takes lengths has projections
+            lengths = tf.fill([tf.shape(x)[1]], tf.shape(x)[0])
+        projected = {"num_proj": sizes.projection} if sizes.projection else {}
+        y, h, c, _, _ = tf.raw_ops.CudnnRNNV3(
+            **attributes, **projected, sequence_lengths=lengths, name="CudnnRNN"
+        )
     return y, h, c

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from cudnn_convert.model import (
     CanonicalParameters,
     Mode,
     Model,
+    PartialSizes,
     Recurrence,
     Signature,
     Sizes,
@@ -36,7 +37,7 @@ _LISTED: Final = 12
 
 
 def find_blob_recurrences(
-    model: Model, description: Described, *, wanted: str | None = None
+    model: Model, description: PartialSizes, *, wanted: str | None = None
 ) -> tuple[Alone, ...]:
     """Find the named recurrences of a graphless model, all or the signature `wanted` alone.
 
@@ -64,28 +65,29 @@ def _is(key: str, wanted: str | None) -> bool:
     return wanted is None or name(key) == wanted
 
 
-def _describe_blob(model: Model, key: str, described: Described) -> Alone:
-    """Return the recurrence of a blob, with sizes from the flags.
+def _describe_blob(model: Model, key: str, described: PartialSizes) -> Alone:
+    """Return the recurrence of a blob, with sizes from the flags, else from the file.
 
-    The scope's default name may give the mode. Raises AmbiguousSourceError where the flags are incomplete or
+    A default name may give the mode. Raises AmbiguousSourceError where the flags are incomplete or
     do not fit its length.
     """
     tensor, note = model.variables[key], None
-    mode = mode_by_name(scope_of_blob(key) or "")
+    described = described.fill(model.blobs.get(key, PartialSizes()))
+    mode = mode_by_name(key)
     if described.mode is None and mode is not None:
         described = replace(described, mode=mode)
-        note = f"{key}: {mode.value} by the name of its scope; --mode chooses"
+        note = f"{key}: {mode.value} by its name; --mode chooses"
     sizes = _fitting(tensor, described)
     if not _complete(described) or len(sizes) != 1:
         raise AmbiguousSourceError(model.path, [_combinations(key, tensor, sizes)])
     return Alone(key, sizes[0], tensor.dtype, note=note)
 
 
-def _complete(description: Described) -> bool:
+def _complete(description: PartialSizes) -> bool:
     return None not in (description.mode, description.layers, description.units, description.directions)
 
 
-def _fitting(tensor: Tensor, description: Described) -> list[Sizes]:
+def _fitting(tensor: Tensor, description: PartialSizes) -> list[Sizes]:
     given = (description.mode, description.layers, description.directions, description.units)
     return parameter_blob.fitting(math.prod(tensor.shape), *given)
 
@@ -98,7 +100,7 @@ def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> Reason:
     return _list_sizes(f"{where}: name {FLAGS}; its length fits", fitting[:_LISTED], "; ", more)
 
 
-def _of_any_name(model: Model, description: Described, wanted: str | None) -> str:
+def _of_any_name(model: Model, description: PartialSizes, wanted: str | None) -> str:
     """Return the key of the only 1-D tensor with a length fitting the flags.
 
     Raises UnsupportedModelError, AmbiguousSourceError.
@@ -125,7 +127,7 @@ def _of_any_name(model: Model, description: Described, wanted: str | None) -> st
 
 
 def _nothing(model: Model, vectors: dict[str, Tensor]) -> Reason:
-    expected = f"expected a graph (.meta), canonical keys or a blob {BLOB}, found none of them"
+    expected = f"expected {model.graphless.expected}, found none of them"
     if model.plain.layers:
         looks = ", ".join(model.plain.layers[:_LISTED])
         more = len(model.plain.layers) - _LISTED
@@ -149,26 +151,11 @@ _OF_OBJECT: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
 #: Source: tensorflow v2.21.0 python/trackable/constants.py OPTIMIZER_SLOTS_NAME.
 _OF_SLOT: Final = ".OPTIMIZER_SLOT/"
 FLAGS: Final = "--mode, --layers, --units and --directions"
-#: The default scopes of contrib layers name their mode, the same file.
+#: Default names have the mode: the scopes of contrib layers (tensorflow v1.15.0
+#: contrib/cudnn_rnn/python/layers/cudnn_rnn.py), and the packed parameters of MXNet's FusedRNNCell
+#: (mxnet 1.9.1 python/mxnet/rnn/rnn_cell.py, whose prefix is `<mode>_`).
 _SCOPE: Final = re.compile(r"(?:.*/)?cudnn_(lstm|gru|rnn_tanh|rnn_relu)(?:_\d+)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """Sizes of recurrences, given by the user's flags.
-
-    None where not given.
-    """
-
-    mode: Mode | None = None
-    layers: int | None = None
-    units: int | None = None
-    directions: int | None = None
-
-    def fits(self, sizes: Sizes) -> bool:
-        """Return True if `sizes` agrees with all given values."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return all(value is None or getattr(sizes, name) == value for name, value in given.items())
+_PACKED: Final = re.compile(r"(?:.*[/._])?(lstm|gru|rnn_tanh|rnn_relu)_parameters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +174,7 @@ class Alone:
     note: str | None = None
 
 
-def canonical(model: Model, description: Described) -> tuple[Alone, ...]:
+def canonical(model: Model, description: PartialSizes) -> tuple[Alone, ...]:
     """Return the recurrences with canonical keys, each with the key of the blob.
 
     Raises AmbiguousSourceError where flags must decide, UnsupportedModelError where they contradict the keys.
@@ -215,11 +202,13 @@ def blob_by_scope(model: Model) -> dict[str, str]:
 
 
 def blob_keys(model: Model) -> list[str]:
-    """Return the keys of all `opaque_kernel` blobs."""
+    """Return the keys of all blobs: each `opaque_kernel`, and those of `model.blobs`."""
     return [
         key
         for key, tensor in model.variables.items()
-        if scope_of_blob(key) is not None and len(tensor.shape) == 1 and is_float(tensor.dtype)
+        if (scope_of_blob(key) is not None or key in model.blobs)
+        and len(tensor.shape) == 1
+        and is_float(tensor.dtype)
     ]
 
 
@@ -234,10 +223,12 @@ def list_other_tensors(model: Model, taken: Collection[str]) -> list[str]:
     }
     if "" in scopes_taken:
         return []
+    keys_taken = {key for parameters in model.canonical for key in model.stored_keys(parameters)}
     return [
         key.removesuffix(_OF_OBJECT)
         for key, tensor in model.variables.items()
         if tensor.shape
+        and key not in keys_taken
         and not any(key.startswith(scope) for scope in scopes_taken if scope)
         and key.rpartition("/")[0] not in model.variables
         and _OF_SLOT not in key
@@ -254,9 +245,10 @@ def scope_of_blob(key: str) -> str | None:
     return f"{path}{slash}" if last == BLOB else None
 
 
-def mode_by_name(scope: str) -> Mode | None:
-    """Return the mode named by a layer's default scope, or None."""
-    match = _SCOPE.fullmatch(scope.rstrip("/"))
+def mode_by_name(name: str) -> Mode | None:
+    """Return the mode in the default name of a layer's scope or of a blob, or None."""
+    scope = scope_of_blob(name)
+    match = _SCOPE.fullmatch((name if scope is None else scope).rstrip("/")) or _PACKED.fullmatch(name)
     return Mode(match[1]) if match else None
 
 
@@ -287,7 +279,7 @@ def _list_sizes(lead: str, choices: Sequence[Sizes], between: str, end: str) -> 
     return Reason(f"{lead} {listed}{end}", *remedies)
 
 
-def _sure(model: Model, description: Described) -> list[CanonicalParameters]:
+def _sure(model: Model, description: PartialSizes) -> list[CanonicalParameters]:
     """Return the canonical sets certain to be recurrences, or described by the flags."""
     is_described = description.mode is not None and description.units is not None
     return [
@@ -299,11 +291,10 @@ def _sure(model: Model, description: Described) -> list[CanonicalParameters]:
 
 
 def _readings(parameters: CanonicalParameters) -> list[Sizes]:
-    sizes = (parameters.layers, parameters.directions, parameters.units, parameters.input_size)
-    return [Sizes(mode, *sizes) for mode in parameters.modes]
+    return [parameters.sizes(mode) for mode in parameters.modes]
 
 
-def _canonical(model: Model, scope: str, key: str, description: Described) -> Alone | None:
+def _canonical(model: Model, scope: str, key: str, description: PartialSizes) -> Alone | None:
     """Return the recurrence of a scope's keys, or None for half of a bidirectional recurrence.
 
     Raises UnsupportedModelError, AmbiguousSourceError.
@@ -321,7 +312,7 @@ def _canonical(model: Model, scope: str, key: str, description: Described) -> Al
     mode, note = mode_by_name(scope), None
     if len(fitting) > 1 and mode is not None:
         fitting = [pair for pair in fitting if pair[1].mode is mode] or fitting
-        note = f"{where}: {mode.value} by the name of its scope; --mode chooses"
+        note = f"{where}: {mode.value} by its name; --mode chooses"
     if len(fitting) > 1:
         lead, choices = f"{where}: keys and shapes fit", [sizes for _, sizes in fitting]
         raise AmbiguousSourceError(model.path, [_list_sizes(lead, choices, " or ", "; choose with --mode")])
@@ -333,7 +324,7 @@ def _canonical(model: Model, scope: str, key: str, description: Described) -> Al
     )
 
 
-def _ask_directions(where: str, model: Model, description: Described) -> Reason:
+def _ask_directions(where: str, model: Model, description: PartialSizes) -> Reason:
     """Return a reason asking if the keys are half of a bidirectional layer.
 
     If they are, its blob is to be converted.

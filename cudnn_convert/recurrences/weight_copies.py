@@ -92,13 +92,15 @@ def scopes(variable: str) -> tuple[str, str]:
     return inner, outer
 
 
-def match_by_scope(model: Model, variable: str, mode: Mode, directions: int) -> CanonicalParameters | None:
+def match_by_scope(
+    model: Model, variable: str, mode: Mode, directions: int, *, projection: int
+) -> CanonicalParameters | None:
     """Return the canonical set in the variable's scope, else in the enclosing scope, or None.
 
     The scope is that of the key from which the variable is restored.
     """
     for scope in scopes(model.keys.get(variable, variable)):
-        for parameters in _sets(model, variable, mode, directions):
+        for parameters in _sets(model, variable, mode, directions, projection):
             if parameters.scope == scope:
                 return parameters
     return None
@@ -112,7 +114,7 @@ def match_by_sizes(
     Savers of TensorFlow before 1.4 use a scope that the user chose. With `has_blob`, the error advises to use
     the blob. Raises AmbiguousSourceError where several fit.
     """
-    sets = _sets(model, variable, facts.mode, facts.directions)
+    sets = _sets(model, variable, facts.mode, facts.directions, facts.projection)
     known = [
         parameters
         for parameters in sets
@@ -129,15 +131,18 @@ def match_by_sizes(
     return known[0] if known else None
 
 
-def _sets(model: Model, variable: str, mode: Mode, directions: int) -> list[CanonicalParameters]:
-    """Return the candidate canonical sets for a variable, by mode and directions."""
+def _sets(
+    model: Model, variable: str, mode: Mode, directions: int, projection: int
+) -> list[CanonicalParameters]:
+    """Return the candidate canonical sets for a variable, by mode, directions and projection."""
     key = model.keys.get(variable, variable)
     if key.rpartition("/")[2] != variable.rpartition("/")[2]:
         return []  # such as a moving average, which has no canonical keys
     sets = [
         parameters
         for parameters in model.canonical
-        if mode in parameters.modes and parameters.directions == directions
+        if mode in parameters.modes
+        and (parameters.directions, parameters.projection) == (directions, projection)
     ]
     if not sets or model.is_graphless:
         return sets
@@ -236,9 +241,12 @@ def take(
     `read` gives the blob, or None. `copy` is `auto` (canonical where they exist, checked against the raw
     blob), `canonical` or `raw`. Raises UnsupportedModelError, AmbiguousSourceError.
     """
-    # TensorFlow 1 has no canonical keys for a projection: those found belong to another recurrence.
-    has_canonical = copy != "raw" and not facts.projection
-    canonical = match_by_scope(model, variable, facts.mode, facts.directions) if has_canonical else None
+    has_canonical = copy != "raw"
+    canonical = (
+        match_by_scope(model, variable, facts.mode, facts.directions, projection=facts.projection)
+        if has_canonical
+        else None
+    )
     blob = read() if copy != "canonical" else None
     if canonical is None and blob is None and has_canonical:
         canonical = match_by_sizes(
@@ -284,10 +292,10 @@ def _refusal(model: Model, facts: Facts, reason: str) -> UnsupportedModelError:
 
 
 def _from_canonical(canonical: CanonicalParameters, facts: Facts) -> DecodedWeights:
-    sizes = Sizes(facts.mode, canonical.layers, facts.directions, canonical.units, canonical.input_size)
+    sizes = canonical.sizes(facts.mode)
     cells = canonical.decode(facts.mode)  # which sees that all of them are there
-    tensors = canonical.tensors()
-    read = lazy.Read(tensors, lambda key: tensors[key].astype(facts.dtype, copy=False))
+    tensors = canonical.tensors
+    read = lazy.Read(tensors, lambda key: tensors[key].read().astype(facts.dtype, copy=False))
     stored = read if lazy.exceeds_memory_budget(sizes, facts.dtype) else {**read}
     return DecodedWeights(sizes, _cast(cells, facts), CanonicalEvidence(stored, canonical.dialect))
 

@@ -283,7 +283,7 @@ def test_each_weight_is_a_variable_of_its_layer() -> None:
     ]
     np.testing.assert_array_equal(made.variables["b/fast/bias"].read(), listed[4][1], strict=True)
     [one] = made.canonical
-    np.testing.assert_array_equal(one.tensors()["bias"], listed[4][1], strict=True)
+    np.testing.assert_array_equal(one.tensors["bias"].read(), listed[4][1], strict=True)
 
 
 # Weights in groups named after classes: whose they are, and in which order Keras lists them.
@@ -508,9 +508,9 @@ def test_recurrences_of_a_file_without_a_config(tmp_path: Path) -> None:
     assert (single.scope, single.modes, single.units) == ("cu_dnnlstm/", (Mode.LSTM,), 3)
     for way, weights in both.items():
         for name, array in weights:
-            found = pair.tensors()[f"{way}/{name.removesuffix(':0')}"]
+            found = pair.tensors[f"{way}/{name.removesuffix(':0')}"].read()
             np.testing.assert_array_equal(found, array, strict=True)
-    np.testing.assert_array_equal(single.tensors()["recurrent_kernel"], one[1][1], strict=True)
+    np.testing.assert_array_equal(single.tensors["recurrent_kernel"].read(), one[1][1], strict=True)
 
 
 def test_newer_groups_take_their_architecture_from_json(tmp_path: Path) -> None:
@@ -633,7 +633,7 @@ def test_weights_alone_are_recurrences_named_after_their_layers(tmp_path: Path) 
     assert model.plain.layers == ("dense: Dense, 5 to 12",)
     found = [(one.scope, one.modes, one.directions, one.units, one.input_size) for one in model.canonical]
     assert found == [("rnn/", (Mode.LSTM,), 1, 3, 5), ("pair/", (Mode.GRU,), 2, 4, 6)]
-    np.testing.assert_array_equal(model.canonical[1].tensors()["backward_layer/bias"], pair[5][1])
+    np.testing.assert_array_equal(model.canonical[1].tensors["backward_layer/bias"].read(), pair[5][1])
 
 
 def test_weights_take_their_architecture_from_json(tmp_path: Path) -> None:

@@ -8,21 +8,22 @@ import pytest
 from recurrences.test_graphless import alone
 
 from cudnn_convert import UsageError
+from cudnn_convert.model import PartialSizes
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import read
 from cudnn_convert.recurrences.graph_from_weights import assemble_graph
-from cudnn_convert.recurrences.graphless import Described, SignatureOptions
+from cudnn_convert.recurrences.graphless import SignatureOptions
 
 
 @pytest.mark.parametrize("layout", ["time", "batch"])
 def test_the_signature_that_was_asked_for(tmp_path: Path, layout: str) -> None:
     model = read(alone("1.15.5-lstm_bi_2l_states", tmp_path / "source"))
-    made = assemble_graph(model, Described(), SignatureOptions(layout, states=True, lengths=True))
+    made = assemble_graph(model, PartialSizes(), SignatureOptions(layout, states=True, lengths=True))
     (signature,) = made.signatures.values()
     assert [*signature.inputs] == ["inputs", "initial_h", "initial_c", "sequence_lengths"]
     assert [*signature.outputs] == ["outputs", "state_h", "state_c"]
     assert made.notes == ()
-    assert assemble_graph(model, Described(), SignatureOptions()).notes == (
+    assert assemble_graph(model, PartialSizes(), SignatureOptions()).notes == (
         "cudnn_lstm: inputs and outputs are time-major, as its layer's; --layout chooses",
     )
     with pytest.raises(UsageError, match="--signature"):

@@ -13,11 +13,10 @@ from support.command_line import refused
 from support.samples import GRAPHLESS, fixture
 
 from cudnn_convert import AmbiguousSourceError, UnsupportedModelError, inspect
-from cudnn_convert.model import InMemory, Mode, Model, Sizes
+from cudnn_convert.model import InMemory, Mode, Model, PartialSizes, Sizes
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import dialects, read
 from cudnn_convert.recurrences import graphless
-from cudnn_convert.recurrences.graphless import Described
 from cudnn_convert.weights import parameter_blob
 
 
@@ -66,15 +65,15 @@ def test_tanh_and_relu_are_told_by_the_scope_or_the_flag(tmp_path: Path) -> None
     with pytest.raises(
         AmbiguousSourceError, match=r"--mode rnn_tanh .* or --mode rnn_relu .*; choose with --mode"
     ):
-        graphless.find_blob_recurrences(model, Described())
-    (found,) = graphless.find_blob_recurrences(model, Described(mode=Mode.RNN_RELU))
+        graphless.find_blob_recurrences(model, PartialSizes())
+    (found,) = graphless.find_blob_recurrences(model, PartialSizes(mode=Mode.RNN_RELU))
     assert found.sizes == Sizes(Mode.RNN_RELU, 1, 1, 5, 4)
     key = "a/cudnn_rnn_relu_1/rnn/multi_rnn_cell/cell_0/basic_rnn_cell/{}"
     (found,) = graphless.find_blob_recurrences(
-        holding(**{key.format("kernel"): (9, 5), key.format("bias"): (5,)}), Described()
+        holding(**{key.format("kernel"): (9, 5), key.format("bias"): (5,)}), PartialSizes()
     )
     assert (found.name, found.sizes.mode) == ("a_cudnn_rnn_relu_1", Mode.RNN_RELU)
-    assert found.note == "a/cudnn_rnn_relu_1: rnn_relu by the name of its scope; --mode chooses"
+    assert found.note == "a/cudnn_rnn_relu_1: rnn_relu by its name; --mode chooses"
 
 
 def test_flags_that_contradict_the_keys(tmp_path: Path) -> None:
@@ -87,22 +86,22 @@ def test_flags_that_contradict_the_keys(tmp_path: Path) -> None:
 def test_a_blob_that_its_user_named() -> None:
     shape = blob_of(Mode.LSTM, 2, 5, 1, 4)
     model = holding(lstm_params=shape, **{"lstm_params/Adam": shape, "dense/bias": (7,)})
-    said = Described(Mode.LSTM, 2, 5, 1)
+    said = PartialSizes(Mode.LSTM, 2, 5, 1)
     (found,) = graphless.find_blob_recurrences(model, said)
     assert (found.name, found.sizes.input_size) == ("lstm_params", 4)
     with pytest.raises(
         UnsupportedModelError, match=r"the longest 1-D tensors are lstm_params \[460\], dense/bias"
     ):
-        graphless.find_blob_recurrences(model, Described(Mode.LSTM))
+        graphless.find_blob_recurrences(model, PartialSizes(Mode.LSTM))
     with pytest.raises(
         UnsupportedModelError, match="expected a 1-D tensor of a length that they allow, found none"
     ):
-        graphless.find_blob_recurrences(model, Described(Mode.GRU, 3, 50, 2))
+        graphless.find_blob_recurrences(model, PartialSizes(Mode.GRU, 3, 50, 2))
 
 
 def test_a_prefix_that_a_custom_getter_made_stays_in_the_name() -> None:
     model = holding(**{"fp32_storage/cudnn_lstm/opaque_kernel": blob_of(Mode.LSTM, 1, 5, 2, 4)})
-    (found,) = graphless.find_blob_recurrences(model, Described(layers=1, units=5, directions=2))
+    (found,) = graphless.find_blob_recurrences(model, PartialSizes(layers=1, units=5, directions=2))
     assert (found.name, found.sizes) == ("fp32_storage_cudnn_lstm", Sizes(Mode.LSTM, 1, 2, 5, 4))
 
 
@@ -111,17 +110,17 @@ def test_the_blob_of_a_layer_in_an_object_based_checkpoint_is_known_by_its_name(
     shape = blob_of(Mode.LSTM, 2, 5, 2, 4)
     keys = ("model/encoder/opaque_kernel", "optimizer/_variables/3", "optimizer/_variables/4")
     model = holding(**{f"{key}/.ATTRIBUTES/VARIABLE_VALUE": shape for key in keys})
-    (found,) = graphless.find_blob_recurrences(model, Described(Mode.LSTM, 2, 5, 2))
+    (found,) = graphless.find_blob_recurrences(model, PartialSizes(Mode.LSTM, 2, 5, 2))
     assert (found.name, found.sizes) == ("model_encoder", Sizes(Mode.LSTM, 2, 2, 5, 4))
     with pytest.raises(
         AmbiguousSourceError, match=r"encoder/opaque_kernel/\.ATTRIBUTES/VARIABLE_VALUE: a blob of \d+ values"
     ):
-        graphless.find_blob_recurrences(model, Described())
+        graphless.find_blob_recurrences(model, PartialSizes())
 
 
 def test_of_two_such_blobs_the_signature_chooses() -> None:
     shape = blob_of(Mode.GRU, 1, 5, 1, 4)
-    model, said = holding(first=shape, second=shape), Described(Mode.GRU, 1, 5, 1)
+    model, said = holding(first=shape, second=shape), PartialSizes(Mode.GRU, 1, 5, 1)
     with pytest.raises(
         AmbiguousSourceError, match=r"first \(first\), second \(second\); choose with --signature"
     ):

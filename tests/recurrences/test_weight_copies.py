@@ -23,7 +23,7 @@ def canonical(scope: str) -> CanonicalParameters:
     def unread(*_: Any) -> Any:
         raise AssertionError("a set is matched by its scope and sizes, not by its numbers")
 
-    return CanonicalParameters(scope, (Mode.GRU,), 1, 1, UNITS, 3, unread, unread)
+    return CanonicalParameters(scope, (Mode.GRU,), 1, 1, UNITS, 3, unread, {})
 
 
 def model(*variables: str, scopes: tuple[str, ...], keys: Mapping[str, str] | None = None) -> Model:
@@ -37,7 +37,7 @@ def model(*variables: str, scopes: tuple[str, ...], keys: Mapping[str, str] | No
 def scopes_of(given: Model, variable: str) -> tuple[str | None, str | None]:
     """The scope of the set that is matched by scope, and by sizes."""
     facts = weight_copies.Facts("node", Mode.GRU, 1, 1, UNITS, np.dtype(np.float32))
-    by_scope = weight_copies.match_by_scope(given, variable, Mode.GRU, 1)
+    by_scope = weight_copies.match_by_scope(given, variable, Mode.GRU, 1, projection=0)
     by_sizes = weight_copies.match_by_sizes(given, facts, variable, has_blob=True)
     return by_scope and by_scope.scope, by_sizes and by_sizes.scope
 

@@ -60,7 +60,7 @@ WEIGHTS: Final = (
         ["recurrences/graphless.py: --mode chooses"],
         files.basic_cell_of_relu,
         [],
-        r"by the name of its scope; (--mode) chooses",
+        r"by its name; (--mode) chooses",
         {"--mode": "rnn_tanh"},
     ),
     Advice(
@@ -88,7 +88,7 @@ WEIGHTS: Final = (
         ["recurrences/graphless.py: --mode chooses"],
         files.blob_of_a_gru,
         ["--layers", "1", "--units", "5", "--directions", "1"],
-        r"by the name of its scope; (--mode) chooses",
+        r"by its name; (--mode) chooses",
         {"--mode": "gru"},
     ),
     Advice(

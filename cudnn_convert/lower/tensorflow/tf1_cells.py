@@ -146,7 +146,9 @@ def _prefixes(model: Model, recurrences: Sequence[Recurrence], cell: str) -> dic
     prefixes: dict[str, tuple[str, str, int]] = {}
     for recurrence in recurrences:
         sizes, name = recurrence.sizes, recurrence.shared
-        canonical = weight_copies.match_by_scope(model, name, sizes.mode, sizes.directions)
+        canonical = weight_copies.match_by_scope(
+            model, name, sizes.mode, sizes.directions, projection=sizes.projection
+        )
         around = name.rpartition("/")[0]
         prefix = f"{around}/" if around else ""
         # Only contrib's keys begin with a variable scope.

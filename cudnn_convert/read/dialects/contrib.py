@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import Final
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.model import Array, CanonicalParameters, Mode, Tensor
+from cudnn_convert.model import CanonicalParameters, Mode, Tensor
 from cudnn_convert.read.tensorbundle import object_graph
 from cudnn_convert.weights import layouts, lazy
 from cudnn_convert.weights.lazy import LazyLayers
@@ -182,14 +182,12 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
             ),
         )
 
-    def tensors() -> Mapping[str, Array]:
-        names = layouts.contrib_shapes(modes[0], units=units, inputs=inputs)
-        every = [(*position, name) for position in keys.places() for name in names]
-        stored = {keys.plain(*each): keys.tensors.get(keys.key(*each)) for each in every}
-        return lazy.read({key: tensor for key, tensor in stored.items() if tensor is not None})
-
+    names = layouts.contrib_shapes(modes[0], units=units, inputs=inputs)
+    every = [(*position, name) for position in keys.places() for name in names]
+    stored = {keys.plain(*each): keys.tensors.get(keys.key(*each)) for each in every}
     return CanonicalParameters(
-        keys.scope, modes, keys.layers, directions, units, inputs, decode, tensors,
+        keys.scope, modes, keys.layers, directions, units, inputs, decode,
+        {key: tensor for key, tensor in stored.items() if tensor is not None},
         dtype=kernel.dtype, note=keys.form.note,
         may_be_dense=keys.form.may_be_dense,
     )  # fmt: skip

@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Plain, Tensor, is_float
+from cudnn_convert.model import CanonicalParameters, Cell, Mode, Plain, Tensor, is_float
 from cudnn_convert.weights import layouts, lazy
 from cudnn_convert.weights.lazy import LazyLayers
 
@@ -109,12 +109,6 @@ def parameters(scope: str, ways: Sequence[CudnnLayer]) -> CanonicalParameters:
 
         return LazyLayers(1, layer)
 
-    def read_tensors() -> Mapping[str, Array]:
-        pairs = zip(stems, ways, strict=True)
-        return lazy.read(
-            {stem + name: direction.tensors[name] for stem, direction in pairs for name in _NAMES}
-        )
-
     return CanonicalParameters(
         scope=scope,
         modes=(first.mode,),
@@ -123,7 +117,11 @@ def parameters(scope: str, ways: Sequence[CudnnLayer]) -> CanonicalParameters:
         units=first.units,
         input_size=first.inputs,
         decode=decode,
-        tensors=read_tensors,
+        tensors={
+            stem + name: direction.tensors[name]
+            for stem, direction in zip(stems, ways, strict=True)
+            for name in _NAMES
+        },
         dialect="keras",
         dtype=np.dtype(first.tensors["kernel"].dtype),
         batch_major=True,

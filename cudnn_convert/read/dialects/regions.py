@@ -22,8 +22,8 @@ from typing import Final
 import numpy as np
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Sizes, Tensor
-from cudnn_convert.weights import lazy, parameter_blob
+from cudnn_convert.model import CanonicalParameters, Cell, Mode, Sizes, Tensor
+from cudnn_convert.weights import parameter_blob
 
 _KEY: Final = re.compile(r"(?P<op>(?P<scope>(?:.*/)?)CudnnRNNParamsToCanonical(?:_\d+)?):(?P<k>\d{1,9})")
 
@@ -56,11 +56,8 @@ class _Regions:
     scope: str
     tensors: Sequence[Tensor]
 
-    def read_tensors(self) -> Mapping[str, Array]:
-        return lazy.read({str(k): tensor for k, tensor in enumerate(self.tensors)})
-
     def cells(self, sizes: Sizes) -> tuple[tuple[Cell, ...], ...]:
-        blob = np.concatenate([value.ravel() for value in self.read_tensors().values()])
+        blob = np.concatenate([tensor.read().ravel() for tensor in self.tensors])
         if blob.size != parameter_blob.length(sizes):
             expected = f"{parameter_blob.length(sizes)} values of {sizes.layers} layers of one direction"
             half = f"{blob.size}: half of a bidirectional layer, all that TensorFlow before 1.4 saved of it"
@@ -101,7 +98,7 @@ def _parameters(regions: _Regions, modes: tuple[Mode, ...], sizes: Sizes) -> Can
         units=sizes.units,
         input_size=sizes.input_size,
         decode=lambda mode: regions.cells(replace(sizes, mode=mode)),
-        tensors=regions.read_tensors,
+        tensors={str(k): tensor for k, tensor in enumerate(regions.tensors)},
         dialect="regions",
         dtype=regions.tensors[0].dtype,
         may_be_half=True,

@@ -180,9 +180,7 @@ def made(*recurrences: Recurrence, taken: str = "", canonical: tuple[Any, ...] =
 
 
 def keys(scope: str, dialect: str) -> CanonicalParameters:
-    return CanonicalParameters(
-        scope, (Mode.LSTM,), 1, 1, 5, 4, lambda mode: (), dict[str, Any], dialect=dialect
-    )
+    return CanonicalParameters(scope, (Mode.LSTM,), 1, 1, 5, 4, lambda mode: (), {}, dialect=dialect)
 
 
 def test_cells_stand_in_the_scope_of_their_blob() -> None:

@@ -75,11 +75,11 @@ def test_a_layer_object_of_two_layers(mode: Mode, stems: list[str], scope: str) 
     assert sizes(found) == (scope, MODES[mode], 2, len(stems), UNITS, INPUTS)
     assert (found.dialect, found.dtype, found.note) == ("contrib", np.float64, None)
     assert not (found.may_be_dense or found.may_be_half or found.batch_major)
-    kept = found.tensors()
+    kept = found.tensors
     spelt = {key if key.startswith(("rnn/", "stack")) else f"rnn/{key}": key for key in values}
     assert kept.keys() == spelt.keys()
     for key, own in spelt.items():
-        np.testing.assert_array_equal(kept[key], values[own], strict=True)
+        np.testing.assert_array_equal(kept[key].read(), values[own], strict=True)
 
 
 @pytest.mark.parametrize("stems", [[ALONE["1.3"]], BOTH], ids=["alone", "both"])
@@ -149,7 +149,7 @@ def test_the_layers_of_an_object_based_checkpoint() -> None:
     assert found.note.endswith("need --forget-bias 1")
     np.testing.assert_array_equal(found.decode(Mode.LSTM)[1][0].kernel[0], wide[:UNITS, :UNITS].T)
     spelt = "rnn/multi_rnn_cell/cell_1/cudnn_compatible_lstm_cell/kernel"
-    np.testing.assert_array_equal(found.tensors()[spelt], wide)
+    np.testing.assert_array_equal(found.tensors[spelt].read(), wide)
 
 
 def test_a_single_layer_of_an_object_based_checkpoint_may_be_a_dense_one() -> None:
@@ -202,8 +202,8 @@ def test_a_key_that_is_lost_or_of_another_shape_is_told(mode: Mode) -> None:
         (found,) = find(given if value is None else given | {key: value})
         with pytest.raises(ReadError) as caught:
             found.decode(mode)
-        assert (key in found.tensors()) is (value is not None), "the others are there all the same"
-        assert {*found.tensors()} | {key} == {*values}
+        assert (key in found.tensors) is (value is not None), "the others are there all the same"
+        assert {*found.tensors} | {key} == {*values}
         advice = "does the whole checkpoint belong to one model?"
         assert str(caught.value) == f"{PATH}: {key}: expected shape {shape}, found {told}; {advice}"
 

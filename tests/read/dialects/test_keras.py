@@ -19,6 +19,7 @@ from cudnn_convert import reference
 from cudnn_convert.model import Array, CanonicalParameters, InMemory, Mode
 from cudnn_convert.read import read
 from cudnn_convert.read.dialects import keras
+from cudnn_convert.weights import lazy
 
 # Keras's CuDNN layers among the keys of a checkpoint.
 
@@ -52,7 +53,7 @@ def test_a_layer(mode: Mode, scope: str, suffix: str) -> None:
     (found,) = find(tensors)
     assert sizes(found) == (scope, (mode,), 1, 1, 3, 2)
     assert (found.dialect, found.batch_major, found.dtype) == ("keras", True, np.float64)
-    assert [*found.tensors()] == ["kernel", "recurrent_kernel", "bias"]
+    assert [*found.tensors] == ["kernel", "recurrent_kernel", "bias"]
     ((cell,),) = found.decode(mode)  # one layer of one direction
     assert cell.kernel.shape == (len(mode.gates), 3, 2)
     where = scope.rstrip("/") or "the root scope"
@@ -73,10 +74,10 @@ def test_both_directions(forward: str, backward: str, suffix: str) -> None:
     assert sizes(found) == (forward.partition("/")[0] + "/", (Mode.GRU,), 1, 2, 3, 2)
     told = "its keys do not say merge_mode; outputs are both directions side by side, as of concat"
     assert found.note == f"{forward.partition('/')[0]}: {told}"
-    kept = found.tensors()
+    kept = found.tensors
     for stem, scope in (("forward_layer/", forward), ("backward_layer/", backward)):
         for name in ("kernel", "recurrent_kernel", "bias"):
-            np.testing.assert_array_equal(kept[stem + name], tensors[f"{scope}{name}{suffix}"].array)
+            np.testing.assert_array_equal(kept[stem + name].read(), tensors[f"{scope}{name}{suffix}"].array)
 
 
 FORWARD, BACKWARD = layer("a/forward_x/"), layer("a/backward_x/")
@@ -143,7 +144,7 @@ def test_slots_of_an_optimizer_are_left_out() -> None:
 
 def by_reference(found: CanonicalParameters, feed: dict[str, Array], prefix: str) -> dict[str, Array]:
     mode = found.modes[0].value
-    steps = reference.steps_from_keras(found.tensors(), mode, layers=1, directions=found.directions)
+    steps = reference.steps_from_keras(lazy.read(found.tensors), mode, layers=1, directions=found.directions)
     h = feed[f"{prefix}initial_h"].astype(np.float64)
     c = feed[f"{prefix}initial_c"].astype(np.float64) if mode == "lstm" else np.zeros_like(h)
     x = feed[f"{prefix}inputs"].astype(np.float64).swapaxes(0, 1)

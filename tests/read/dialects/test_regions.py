@@ -48,10 +48,10 @@ def test_a_layer_object_of_one_direction(mode: Mode) -> None:
     assert (found.scope, found.modes, found.layers, found.directions) == ("", modes, 3, 1)
     assert (found.units, found.input_size, found.dtype) == (2, 5, np.float64)
     assert (found.dialect, found.may_be_half, found.may_be_dense) == ("regions", True, False)
-    kept = found.tensors()
+    kept = found.tensors
     assert list(kept) == [str(k) for k in range(len(values))]
     for k, value in enumerate(values):
-        np.testing.assert_array_equal(kept[str(k)], value, strict=True)
+        np.testing.assert_array_equal(kept[str(k)].read(), value, strict=True)
     gates, at = GATES[mode], 0
     for wanted in modes:
         for n, (cell,) in enumerate(found.decode(wanted)):
