@@ -239,7 +239,8 @@ class CanonicalParameters:
     independent reference: the tensors that are stored, by key without `scope`, in the names of `dialect` (a
     key of `reference.DIALECTS`). `projection` and `skip_input` are those of `Sizes`. `batch_major`: the layer
     that wrote them is batch-major. `may_be_half`: the writer saved half of bidirectional layers.
-    `may_be_dense`: a dense layer has such keys and shapes too. `note` says what the names leave open.
+    `may_be_dense`: a dense layer has such keys and shapes too. `note` says what the names leave open. `title`
+    is the name that a file of decoded weights gives to the recurrence.
     """
 
     scope: str
@@ -258,6 +259,7 @@ class CanonicalParameters:
     may_be_half: bool = False
     may_be_dense: bool = False
     note: str | None = None
+    title: str = ""
 
     def sizes(self, mode: Mode) -> Sizes:
         """Return the sizes of the recurrence in one of `modes`."""

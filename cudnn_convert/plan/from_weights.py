@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError
-from cudnn_convert.formats import Content
+from cudnn_convert.formats import Content, Keeps
 from cudnn_convert.model import Array, Convention, Model, Part, Recurrence, Signature
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, RecurrencesPlan, Streaming
@@ -53,6 +53,10 @@ def plan_weights(model: Model, options: Options) -> RecurrencesPlan:
     alone = _choose(model, blobs, signature)
     left_out = describe_unused_averages(model, weights, [recurrence.variable for recurrence in alone])
     choices = (note for recurrence in alone for note in interface.notes(recurrence))
+    if options.form.content is Content.RECURRENCES and Keeps.ONE_FILE in options.form.keeps:
+        alone = [
+            replace(each, name=each.title or each.name) for each in alone
+        ]  # keys of arrays, not of files
     singles = _singles(model, alone, interface, copy=copy, convention=convention_of(options))
     flags = describe_choices(interface, signature, weights)
     return join_plans(model, singles, notes=(*model.notes, *choices, *left_out), flags=flags)

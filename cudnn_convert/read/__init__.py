@@ -13,28 +13,43 @@
 * architecture_file: Reads a Keras model's config from JSON or YAML, and pairs weights with layers.
 * keras_checkpoint: Reads a model's objects, the default of TensorFlow 2's `save_weights`.
 * keras_hdf5   : Reads Keras HDF5 files: whole models, or weights alone.
-* dialects     : The dialects for weights in a checkpoint, parameter blobs excepted.
+* dialects     : The dialects for weights in a file, parameter blobs excepted.
+* arrays       : Readers of arrays: files of weights from any framework, without a graph.
 * tensorbundle : Reads TensorFlow's checkpoint files of both formats, independent of TensorFlow.
 
 May import: text, errors, private, context, model, graph.index, graph.ops, keras.config, read.tensorbundle,
-read.dialects.
+read.dialects, read.arrays.
 Entry: `read`.
 """
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from cudnn_convert import context
 from cudnn_convert.errors import AmbiguousSourceError, ReadError, UsageError, name_access
 from cudnn_convert.model import Model
-from cudnn_convert.read import checkpoint, graph_def, keras_archive, keras_hdf5, paths, saved_model, unknown
+from cudnn_convert.read import (
+    arrays,
+    checkpoint,
+    graph_def,
+    keras_archive,
+    keras_hdf5,
+    paths,
+    saved_model,
+    unknown,
+)
+from cudnn_convert.read.arrays.containers import ArrayFiles
 
+#: Readers of models, and behind them those of arrays, which know only what no other reader knows: a model's
+#: folder may hold arrays, and an archive of a model may be one of arrays too.
 READERS: Final[tuple[ModuleType, ...]] = (*(checkpoint, saved_model, graph_def), *(keras_hdf5, keras_archive))
 
-_KINDS: Final = ", ".join(f"a {reader.KIND}" for reader in READERS[:-1]) + f" or a {READERS[-1].KIND}"
+_EVERY: Final = (*READERS, *arrays.READERS)
+_KINDS: Final = ", ".join(f"a {reader.KIND}" for reader in _EVERY[:-1]) + f" or a {_EVERY[-1].KIND}"
 _NOTHING: Final = "no such file or folder"
 #: Bytes that are digested at a time.
 _BLOCK: Final = 1 << 20
@@ -55,7 +70,7 @@ def _recognise(path: Path, tag: str | None, trust: bool) -> Model:
     paths.refuse(path, trust=trust)
     unknown.refuse_part(path)
     unknown.refuse_pointers(paths.of(path))
-    known = [(reader, recognised) for reader in READERS if (recognised := reader.recognise(path)) is not None]
+    known = _ask(READERS, path) or _ask(arrays.READERS, path)
     if len(known) > 1:
         kinds = " and ".join(f"a {reader.KIND}" for reader, _ in known)
         raise AmbiguousSourceError(
@@ -66,6 +81,8 @@ def _recognise(path: Path, tag: str | None, trust: bool) -> Model:
             raise UsageError(f"--tag: {path}: expected a SavedModel, found a {reader.KIND}")
         if reader is checkpoint:
             paths.refuse(path, paths.prefix_files(recognised.prefix), trust=trust)
+        if isinstance(recognised, ArrayFiles):
+            paths.refuse(path, recognised.files, trust=trust)
         model: Model = reader.read(recognised, tag) if reader.TAGS else reader.read(recognised)
         paths.refuse(path, model.assets.values(), trust=trust)
         return model
@@ -75,6 +92,12 @@ def _recognise(path: Path, tag: str | None, trust: bool) -> Model:
     raise ReadError(path, "source", expected=_KINDS, found=what, advice=advice)
 
 
+def _ask(readers: Sequence[ModuleType], path: Path) -> list[tuple[ModuleType, Any]]:
+    """Return the readers that know the source, each with what it recognised."""
+    asked = ((reader, reader.recognise(path)) for reader in readers)
+    return [(reader, recognised) for reader, recognised in asked if recognised is not None]
+
+
 def _missing(path: Path) -> ReadError:
     near = unknown.find_near(path)
     advice = f"did you mean {near}?" if near else "check the path"
@@ -82,14 +105,16 @@ def _missing(path: Path) -> ReadError:
 
 
 def is_model(path: Path) -> bool:
-    """Return True if a reader recognises the source at `path`.
+    """Return True if a reader recognises a model at `path`, or arrays in which a recurrence has a known name.
 
-    Also where the system lets none look at it. True also for what several readers recognise, or a damaged
-    folder of checkpoints: `read` says more.
+    Other arrays may be a model's data. Also where the system lets none look at it. True also for what several
+    readers recognise, or a damaged folder of checkpoints: `read` says more.
     """
     try:
         # The checkpoints' reader lists the whole folder of a file that it does not know.
-        return any(reader.recognise(path) is not None for reader in reversed(READERS))
+        if any(reader.recognise(path) is not None for reader in reversed(READERS)):
+            return True
+        return any(reader.read(files).canonical for reader, files in _ask(arrays.READERS, path))
     except (ReadError, AmbiguousSourceError, OSError):
         return True
 
@@ -103,7 +128,7 @@ def takes_tag(path: Path) -> bool:
 def files(path: Path) -> list[Path]:
     """Return the paths of the model at `path`, `path` first. Raises AccessError."""
     with name_access(path):
-        return paths.of(path)
+        return [*paths.of(path), *_array_files(path)]
 
 
 def digest_files(path: Path) -> dict[str, str]:
@@ -127,12 +152,18 @@ def digest_files(path: Path) -> dict[str, str]:
     return digests
 
 
+def _array_files(path: Path) -> list[Path]:
+    """List the files of a folder of arrays."""
+    known = _ask(arrays.READERS, path) if path.is_dir() and not _ask(READERS, path) else []
+    return [file for _, files in known for file in files.files]
+
+
 def _list_digested(path: Path) -> set[Path]:
     """List the files of a model: of a SavedModel's folder, or of a prefix."""
     if path.is_dir():
         named = (path / name for name in paths.MODEL_FILES)
         inner = (file for name in paths.FOLDERS for file in (path / name).rglob("*"))
-        return {file for file in (*named, *inner) if file.is_file()}
+        return {file for file in (*named, *inner, *_array_files(path)) if file.is_file()}
     # A prefix may be the name of a file too, as of the checkpoints of the first format.
     return {*([path] if path.is_file() else []), *paths.prefix_files(path)}
 

@@ -163,7 +163,7 @@ class Alone:
     """A single graphless recurrence.
 
     `variable` is the key of its blob, which need not exist if there are canonical keys. `dtype` is the type
-    of the stored weights.
+    of the stored weights. `title` is the name of the recurrence in a file of decoded weights.
     """
 
     variable: str
@@ -172,6 +172,7 @@ class Alone:
     name: str = ""
     batch_major: bool = False
     note: str | None = None
+    title: str = ""
 
 
 def canonical(model: Model, description: PartialSizes) -> tuple[Alone, ...]:
@@ -320,7 +321,12 @@ def _canonical(model: Model, scope: str, key: str, description: PartialSizes) ->
     if parameters.may_be_half and description.directions is None:
         raise AmbiguousSourceError(model.path, [_ask_directions(where, model, description)])
     return Alone(
-        key, sizes, parameters.dtype, batch_major=parameters.batch_major, note=note or parameters.note
+        key,
+        sizes,
+        parameters.dtype,
+        batch_major=parameters.batch_major,
+        note=note or parameters.note,
+        title=parameters.title,
     )
 
 

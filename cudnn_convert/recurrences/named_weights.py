@@ -142,8 +142,6 @@ def _layer(number: int, sizes: Sizes, dtype: str, *, masked: bool) -> Any:
     return keras.layers.Bidirectional(kind(sizes.units, **named), name=name_keras_layer(number), dtype=dtype)
 
 
-#: The metadata key of a file, with the provenance and `describe` of each recurrence.
-KEY: Final = "cudnn_convert"
 _FIELDS: Final = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "projection")
 
 
@@ -300,12 +298,14 @@ def file_metadata(path: Path) -> dict[str, Any]:
     Empty for a file that another program wrote. Raises what NumPy and safetensors raise for damaged files.
     """
     if path.suffix.lower() == ".npz":
-        text = "".join(value.tobytes().decode() for value in npz_archive.load(path, only=KEY).values())
+        text = "".join(
+            value.tobytes().decode() for value in npz_archive.load(path, only=npz_archive.RECORD).values()
+        )
     else:
         from safetensors import safe_open
 
         with safe_open(path, "numpy") as file:
-            text = (file.metadata() or {}).get(KEY, "")
+            text = (file.metadata() or {}).get(npz_archive.RECORD, "")
     record: dict[str, Any] = json.loads(text or "{}")
     return record
 
@@ -313,7 +313,7 @@ def file_metadata(path: Path) -> dict[str, Any]:
 def arrays(path: Path) -> dict[str, Array]:
     """Read the arrays of an npz or safetensors file by name. Raises as `file_metadata`."""
     if path.suffix.lower() == ".npz":
-        return {key: value for key, value in npz_archive.load(path).items() if key != KEY}
+        return {key: value for key, value in npz_archive.load(path).items() if key != npz_archive.RECORD}
     from safetensors.numpy import load_file
 
     tensors: dict[str, Array] = load_file(path)

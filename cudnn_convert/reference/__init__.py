@@ -11,6 +11,7 @@ contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (CudnnCompatibleLSTMCell, CudnnCom
 python/ops/rnn_cell_impl.py (BasicRNNCell) and python/keras/layers/cudnn_recurrent.py (CuDNNLSTM, CuDNNGRU).
 
 * steps  : Computes a step of a layer and direction, from each form of weights.
+* frameworks: Computes a step of a layer and direction from the weights of other frameworks.
 * search : Searches over a model's steps, example by example in NumPy, with the effect of rounding.
 * convolutions: Convolutions in float64, channels last, a product for each place of the window.
 * keras_layers: Layers of Keras in float64 NumPy, as computed by the version behind a file.
@@ -30,6 +31,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cudnn_convert.reference.frameworks import steps_from_named, steps_from_torch
 from cudnn_convert.reference.steps import (
     F64,
     CellStep,
@@ -55,7 +57,13 @@ __all__ = [
 
 #: The function that makes steps of stored tensors, by dialect.
 DIALECTS: Final[Mapping[str, Callable[..., CellSteps]]] = MappingProxyType(
-    {"contrib": steps_from_canonical, "keras": steps_from_keras, "regions": steps_from_regions}
+    {
+        "contrib": steps_from_canonical,
+        "keras": steps_from_keras,
+        "regions": steps_from_regions,
+        "named": steps_from_named,
+        "torch": steps_from_torch,
+    }
 )
 
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, RecurrencesPlan
-from cudnn_convert.recurrences.named_weights import KEY, Weights, decode
+from cudnn_convert.recurrences.named_weights import Weights, decode
+from cudnn_convert.weights.npz_archive import RECORD
 
 _SYSTEM: Final = re.compile(r"\(os error (\d+)\)")
 
@@ -45,7 +46,7 @@ def write(path: Path, weightses: Sequence[Weights], *, provenance: str) -> None:
     }
     if path.suffix.lower() == ".npz":
         with path.open("wb") as stream:  # np.savez appends .npz to a path, not to a stream
-            np.savez(stream, **{KEY: np.frombuffer(text.encode(), np.uint8)}, **arrays)  # type: ignore[arg-type]
+            np.savez(stream, **{RECORD: np.frombuffer(text.encode(), np.uint8)}, **arrays)  # type: ignore[arg-type]
         return
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -54,7 +55,7 @@ def write(path: Path, weightses: Sequence[Weights], *, provenance: str) -> None:
     permissions = path.stat().st_mode  # by the user's umask; safetensors removes those of others
     contiguous = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
     try:
-        save_file(contiguous, str(path), metadata={KEY: text})
+        save_file(contiguous, str(path), metadata={RECORD: text})
     except SafetensorError as cause:  # the system's error number is only in its text
         match = _SYSTEM.search(str(cause))
         if match is None:

@@ -225,6 +225,25 @@ def sum_biases(cell: Cell, layout: Layout) -> Array:
     return np.asarray(bias + recurrent_bias)
 
 
+def unpack_rows(
+    mode: Mode,
+    layout: Layout,
+    kernels: tuple[Array, Array],
+    biases: tuple[Array, Array],
+    projection: Array | None = None,
+) -> Cell:
+    """Decode matrices of rows, as PyTorch and MXNet store them.
+
+    kernels `[gates*units, inputs]` and `[gates*units, width]`, each bias `[gates*units]`, projection `[width,
+    units]`; gates are in the order of the layout.
+    """
+    order = [layout.gates[mode].index(gate) for gate in mode.gates]
+    kernel, recurrent, bias, recurrent_bias = (
+        part.reshape(len(order), -1, *part.shape[1:])[order] for part in (*kernels, *biases)
+    )
+    return Cell(mode, kernel, recurrent, bias, recurrent_bias, projection)
+
+
 def unpack_contrib(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
     """Decode the variables of TensorFlow 1's CPU-compatible cells.
 

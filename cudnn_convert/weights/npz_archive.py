@@ -1,9 +1,10 @@
 """Reads `.npz` archives of plain arrays: headers are checked before data is read.
 
-Archives come from users: feeds, and recordings of answers. No more memory is allocated than the file's size
-and the limits of `context` allow. NumPy pickles arrays of objects, the only ones that preserve bytes ending
-in zeros. Where a user's strings are expected, arrays of bytes and text are unpickled without any class: names
-in the pickle become placeholders, and no code of NumPy is called. Otherwise nothing is unpickled.
+Archives come from users: weights, feeds, and recordings of answers. No more memory is allocated than the
+file's size and the limits of `context` allow. NumPy pickles arrays of objects, the only ones that preserve
+bytes ending in zeros. Where a user's strings are expected, arrays of bytes and text are unpickled without any
+class: names in the pickle become placeholders, and no code of NumPy is called. Otherwise nothing is
+unpickled.
 
 Source: NumPy 2 lib/_format_impl.py (the header of a member), lib/_npyio_impl.py NpzFile,
 _core/src/multiarray/methods.c array_reduce (what an array is pickled as).
@@ -16,6 +17,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -29,7 +31,9 @@ from cudnn_convert.model import Array
 #: What NumPy and zipfile raise for damage; NumPy tokenizes a header, which is a Python literal.
 _DAMAGED: Final = (KeyError, TypeError, AttributeError, EOFError, SyntaxError, tokenize.TokenError)
 _DAMAGED_ZIP: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OverflowError)
-_SUFFIX: Final = ".npy"
+SUFFIX: Final = ".npy"
+#: The array of a file of decoded weights that describes them, as JSON in UTF-8.
+RECORD: Final = "cudnn_convert"
 #: Header versions in Latin-1; version 3 is for field names, which plain arrays lack.
 _HEADERS: Final[Mapping[tuple[int, int], Callable[[IO[bytes]], tuple[Any, ...]]]] = {
     (1, 0): npy.read_array_header_1_0,
@@ -57,7 +61,7 @@ def load(path: Path, *, only: str | None = None, strings: bool = False) -> dict[
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            members = {info.filename.removesuffix(_SUFFIX): info for info in archive.infolist()}
+            members = {info.filename.removesuffix(SUFFIX): info for info in archive.infolist()}
             sizes = [(info.file_size, info.compress_size) for info in members.values()]
             whole, stored = map(sum, zip(*sizes, strict=True)) if sizes and only is None else (0, 0)
             if context.is_bomb(whole, stored):
@@ -66,6 +70,53 @@ def load(path: Path, *, only: str | None = None, strings: bool = False) -> dict[
             return {key: _array(archive, info, strings=strings) for key, info in wanted.items()}
     except (*_DAMAGED, *_DAMAGED_ZIP) as cause:
         raise ValueError(f"no archive of plain arrays: {cause}") from cause
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArray:
+    """An array in a file, read on demand: member `key` of an archive, or the `.npy` itself."""
+
+    path: Path
+    key: str | None
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def read(self) -> Array:
+        if self.key is not None:
+            return load(self.path, only=self.key)[self.key]
+        with self.path.open("rb") as stream:
+            return np.asarray(npy.read_array(stream, allow_pickle=False))
+
+
+def open_arrays(path: Path) -> dict[str, StoredArray]:
+    """Return the arrays of an `.npz` by key, or the array of an `.npy` by the file's name.
+
+    Headers alone are read. Raises ValueError for anything but plain arrays, OSError.
+    """
+    try:
+        with path.open("rb") as stream:
+            if stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
+                stream.seek(0)
+                return {path.stem: _open(path, None, stream, path.stat().st_size)}
+        with zipfile.ZipFile(path) as archive:
+            arrays: dict[str, StoredArray] = {}
+            for info in archive.infolist():
+                key = info.filename.removesuffix(SUFFIX)
+                if key in arrays:
+                    raise ValueError(f"two arrays {key}")
+                if context.is_bomb(info.file_size, info.compress_size):
+                    raise ValueError(f"{info.file_size} bytes in {info.compress_size}")
+                with archive.open(info) as member:
+                    arrays[key] = _open(path, key, member, info.file_size)
+            return arrays
+    except (*_DAMAGED, *_DAMAGED_ZIP) as cause:
+        raise ValueError(f"no plain arrays: {cause}") from cause
+
+
+def _open(path: Path, key: str | None, stream: IO[bytes], size: int) -> StoredArray:
+    shape, _, dtype = _HEADERS[npy.read_magic(stream)](stream)
+    _require_plain(shape, dtype, size - stream.tell())
+    return StoredArray(path, key, shape, dtype)
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, strings: bool) -> Array:

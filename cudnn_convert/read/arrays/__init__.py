@@ -1,0 +1,16 @@
+"""Readers of arrays: files of weights from any framework, without a graph.
+
+* containers      : Makes a model of named arrays, and finds the files behind a path.
+* numpy_file      : Reads NumPy's `.npy` and `.npz`, and folders of `.npy`.
+* safetensors_file: Reads safetensors, a file or a folder of shards.
+
+May import: errors, context, model, weights, recurrences.named_weights, read.dialects.
+Entry: `READERS`, each with `recognise(path)` and `read`.
+"""
+
+from types import ModuleType
+from typing import Final
+
+from cudnn_convert.read.arrays import numpy_file, safetensors_file
+
+READERS: Final[tuple[ModuleType, ...]] = (numpy_file, safetensors_file)

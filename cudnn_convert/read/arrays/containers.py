@@ -1,0 +1,72 @@
+"""Makes a model of named arrays, and finds the files behind a path.
+
+Such a file has names, shapes and values, and no graph. The dialects find recurrences by names and shapes.
+Where every array is a vector, each is taken for a parameter blob.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cudnn_convert.errors import ReadError
+from cudnn_convert.model import Graphless, Model, PartialSizes, Tensor, is_float
+from cudnn_convert.read import dialects
+from cudnn_convert.read.dialects import keras
+
+#: Entries of a folder that are looked at.
+_MOST: Final = 10_000
+_EXPECTED: Final = "weights under names that a framework gives them, or a parameter blob"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayFiles:
+    """The files of a source of arrays; `path` is the file itself or their folder."""
+
+    path: Path
+    files: tuple[Path, ...]
+
+
+def list_folder(path: Path, suffix: str, *, alone: bool) -> ArrayFiles | None:
+    """Find the files of a suffix in the folder `path`, or None. With `alone`, no other file may be there."""
+    if not path.is_dir():
+        return None
+    entries = sorted(entry for entry, _ in zip(path.iterdir(), range(_MOST), strict=False))
+    files = tuple(entry for entry in entries if entry.suffix.lower() == suffix)
+    return ArrayFiles(path, files) if files and not (alone and len(files) < len(entries)) else None
+
+
+def join(path: Path, sets: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Join the arrays of several files. Raises ReadError for a name in two of them."""
+    tensors: dict[str, Tensor] = {}
+    for own in sets:
+        if both := tensors.keys() & own.keys():
+            raise ReadError(path, min(both), expected="one array of this name", found="two, in two files")
+        tensors |= own
+    return tensors
+
+
+def make_model(
+    path: Path,
+    kind: str,
+    tensors: Mapping[str, Tensor],
+    *,
+    blobs: Mapping[str, PartialSizes] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Model:
+    """Return the model of named arrays; `blobs` are known to be parameter blobs. Raises ReadError."""
+    parameters = dialects.find(path, tensors)
+    floats = {key: tensor for key, tensor in tensors.items() if is_float(tensor.dtype)}
+    if not (parameters or blobs) and all(len(tensor.shape) == 1 for tensor in floats.values()):
+        blobs = dict.fromkeys(floats, PartialSizes())
+    return Model(
+        path,
+        kind,
+        None,
+        tensors,
+        parameters,
+        notes=notes,
+        plain=keras.describe_layers(tensors, parameters),
+        graphless=Graphless(lack=f"{path.name} has weights alone", expected=_EXPECTED),
+        blobs=blobs or {},
+    )

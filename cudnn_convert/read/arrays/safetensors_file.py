@@ -1,0 +1,101 @@
+"""Reads safetensors, a file or a folder of shards.
+
+A file is the length of its header in 8 bytes, the header in JSON, and the values. The header has a type, a
+shape and two offsets for each name, and texts under `__metadata__`. The library checks that the offsets fit
+the file. Source: safetensors v0.6 README, Format, and safetensors/src/tensor.rs `Metadata::validate`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from cudnn_convert.errors import AGAIN, ReadError
+from cudnn_convert.model import Array, InMemory, Model, Tensor
+from cudnn_convert.read.arrays import containers
+from cudnn_convert.read.arrays.containers import ArrayFiles
+from cudnn_convert.text import first_line
+from cudnn_convert.weights.npz_archive import RECORD
+
+KIND: Final = "safetensors file"
+TAGS: Final = False
+_SUFFIX: Final = ".safetensors"
+_METADATA: Final = "__metadata__"
+_LENGTH: Final = 8
+_TYPES: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        **{"BOOL": np.bool_, "F64": np.float64, "F32": np.float32, "F16": np.float16},
+        **{
+            f"{kind[0].upper()}{bits}": f"{kind}{bits}"
+            for kind in ("int", "uint")
+            for bits in (8, 16, 32, 64)
+        },
+        **{"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2},
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredTensor:
+    """An array in a file, from byte `offset` on."""
+
+    path: Path
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def read(self) -> Array:
+        count = int(np.prod(self.shape, dtype=np.int64))
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            values = np.frombuffer(file.read(count * self.dtype.itemsize), self.dtype)
+        return values.reshape(self.shape)
+
+
+def recognise(path: Path) -> ArrayFiles | None:
+    """Return the safetensors file at `path`, or those of a folder."""
+    if not path.is_file():
+        return containers.list_folder(path, _SUFFIX, alone=False)
+    with path.open("rb") as file:
+        head = file.read(_LENGTH + 1)
+    size = int.from_bytes(head[:_LENGTH], "little")
+    return ArrayFiles(path, (path,)) if head[_LENGTH:] == b"{" and size < path.stat().st_size else None
+
+
+def read(found: ArrayFiles) -> Model:
+    """Read the arrays; values stay in the files. Raises ReadError, OSError."""
+    return containers.make_model(found.path, KIND, containers.join(found.path, map(_tensors, found.files)))
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy"):
+            pass  # the library checks all offsets
+    except SafetensorError as cause:
+        expected = "a whole safetensors file"
+        raise ReadError(path, "header", expected=expected, found=first_line(cause), advice=AGAIN) from cause
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(_LENGTH), "little")
+        header = json.loads(file.read(size))
+    texts = header.pop(_METADATA, {})
+    tensors: dict[str, Tensor] = {
+        name: _tensor(path, name, entry, _LENGTH + size) for name, entry in header.items()
+    }
+    if RECORD in texts:
+        tensors[RECORD] = InMemory(np.frombuffer(texts[RECORD].encode(), np.uint8))
+    return tensors
+
+
+def _tensor(path: Path, name: str, entry: Mapping[str, Any], begin: int) -> _StoredTensor:
+    if entry["dtype"] not in _TYPES:
+        advice = "save the weights as F32, F16 or BF16"
+        raise ReadError(path, name, expected="numbers of a known type", found=entry["dtype"], advice=advice)
+    dtype = np.dtype(_TYPES[entry["dtype"]])
+    return _StoredTensor(path, begin + entry["data_offsets"][0], tuple(entry["shape"]), dtype)

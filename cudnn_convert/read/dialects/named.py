@@ -1,0 +1,167 @@
+"""Names of the weights that `--format npz` and `--format safetensors` write.
+
+Keys are `<recurrence>/layer_<n>/<forward|backward>/<field>`, fields and shapes as in
+`recurrences.named_weights.Weights`. The file's description, JSON under `RECORD`, says what names and shapes
+leave open: tanh or relu, which axis comes first, whether the weights were bfloat16. Without it they are open.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from cudnn_convert.errors import ReadError
+from cudnn_convert.model import WAYS, CanonicalParameters, Cell, Mode, Sizes, Tensor
+from cudnn_convert.weights import lazy
+from cudnn_convert.weights.lazy import LazyLayers
+from cudnn_convert.weights.npz_archive import RECORD
+
+_KEY: Final = re.compile(
+    r"(?P<name>.+)/layer_(?P<layer>\d{1,9})/(?P<way>forward|backward)/"
+    r"(?P<field>kernel|recurrent_kernel|bias|recurrent_bias|projection)"
+)
+_MODES: Final = {4: (Mode.LSTM,), 3: (Mode.GRU,), 1: (Mode.RNN_TANH, Mode.RNN_RELU)}
+_AXES: Final = {"kernel": 3, "recurrent_kernel": 3, "bias": 2, "recurrent_bias": 2, "projection": 2}
+_ADVICE: Final = "write the file again, or take it as it was written"
+
+
+def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
+    """Find the recurrences of a file of decoded weights, sorted by name. Raises ReadError."""
+    sets: dict[str, dict[tuple[int, str], dict[str, Tensor]]] = defaultdict(lambda: defaultdict(dict))
+    for key, tensor in tensors.items():
+        if (match := _KEY.fullmatch(key)) and len(tensor.shape) == _AXES[match["field"]]:
+            sets[match["name"]][int(match["layer"]), match["way"]][match["field"]] = tensor
+    described = _read_description(path, tensors) if sets else {}
+    return tuple(
+        _parameters(_Set(path, name, cells, described.get(name))) for name, cells in sorted(sets.items())
+    )
+
+
+def _read_description(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Mapping[str, Any]]:
+    """Return the description of each recurrence by name; empty for a file that has none."""
+    stored = tensors.get(RECORD)
+    if stored is None or stored.dtype != np.uint8 or len(stored.shape) != 1:
+        return {}
+    try:
+        record = json.loads(stored.read().tobytes().decode())
+        return {entry["name"]: entry for entry in record["weights"]}
+    except (ValueError, KeyError, TypeError, RecursionError) as cause:
+        expected, found = "the description that this tool writes", "another text"
+        raise ReadError(path, RECORD, expected=expected, found=found, advice=_ADVICE) from cause
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """The tensors of a recurrence by layer and direction, and its description."""
+
+    path: Path
+    name: str
+    cells: Mapping[tuple[int, str], Mapping[str, Tensor]]
+    described: Mapping[str, Any] | None
+
+    def refuse(self, where: str, expected: str, found: object) -> ReadError:
+        return ReadError(
+            self.path, f"{self.name}/{where}", expected=expected, found=f"{found}", advice=_ADVICE
+        )
+
+
+def _parameters(own: _Set) -> CanonicalParameters:
+    layers = 1 + max(layer for layer, _ in own.cells)
+    directions = len({way for _, way in own.cells})
+    places = [(layer, way) for layer in range(min(layers, len(own.cells))) for way in WAYS[:directions]]
+    if missing := [place for place in places if place not in own.cells]:
+        raise own.refuse("layer_{}/{}".format(*missing[0]), "weights", "none")
+    first = own.cells[places[0]]
+    if "bias" not in first or "recurrent_kernel" not in first:
+        raise own.refuse("layer_0/forward", "recurrent_kernel and bias", ", ".join(first))
+    (gates, units), width = first["bias"].shape, first["recurrent_kernel"].shape[2]
+    skips = "kernel" not in first
+    inputs = units if skips else first["kernel"].shape[2]
+    if gates not in _MODES or not (units and width and inputs):
+        raise own.refuse("layer_0/forward/bias", "4, 3 or 1 gates", f"shape {first['bias'].shape}")
+    projection = width if "projection" in first else 0
+    sizes = Sizes(_MODES[gates][0], layers, directions, units, inputs, skips, projection)
+    stored = {
+        f"layer_{layer}/{way}/{field}": tensor
+        for layer, way in places
+        for field, tensor in _fields(own, layer, way, sizes, width)
+    }
+    described, modes, dtype = own.described, _MODES[gates], first["bias"].dtype
+    if described is not None:
+        _compare(own, described, sizes)
+        modes = (Mode(described["mode"]),)
+        dtype = np.dtype(ml_dtypes.bfloat16) if described.get("dtype") == "bfloat16" else dtype
+
+    def decode(mode: Mode) -> LazyLayers:
+        def layer(number: int) -> tuple[Cell, ...]:
+            return tuple(
+                _cell(mode, stored, f"layer_{number}/{way}/", units, skips=skips) for way in WAYS[:directions]
+            )
+
+        return LazyLayers(layers, layer)
+
+    return CanonicalParameters(
+        scope=f"{own.name}/",
+        modes=modes,
+        decode=decode,
+        tensors=stored,
+        dialect="named",
+        dtype=dtype,
+        batch_major=described is not None and described.get("layout") == "batch",
+        title=own.name,
+        layers=layers,
+        directions=directions,
+        units=units,
+        input_size=inputs,
+        skip_input=skips,
+        projection=projection,
+    )
+
+
+def _compare(own: _Set, described: Mapping[str, Any], sizes: Sizes) -> None:
+    """Raise ReadError where the description has other sizes than the arrays."""
+    for key in ("layers", "directions", "units", "input_size", "projection", "skip_input"):
+        if described.get(key) != getattr(sizes, key):
+            raise own.refuse(key, f"{getattr(sizes, key)}, as the arrays have it", described.get(key))
+    modes = [mode.value for mode in _MODES[len(sizes.mode.gates)]]
+    if described.get("mode") not in modes:
+        raise own.refuse("mode", " or ".join(modes), described.get("mode"))
+
+
+def _fields(own: _Set, layer: int, way: str, sizes: Sizes, width: int) -> list[tuple[str, Tensor]]:
+    """Return a cell's tensors by field. Raises ReadError for one that is missing or misfits."""
+    gates, units = len(sizes.mode.gates), sizes.units
+    shapes: dict[str, tuple[int, ...]] = {
+        "kernel": (gates, units, sizes.inputs(layer)),
+        "recurrent_kernel": (gates, units, width),
+        "bias": (gates, units),
+        "recurrent_bias": (gates, units),
+    }
+    if sizes.projection or width != units:
+        shapes["projection"] = (width, units)
+    if sizes.skip_input and layer == 0:
+        del shapes["kernel"]
+    cell = own.cells[layer, way]
+    for field in {**shapes, **cell}:
+        shape = cell[field].shape if field in cell else None
+        if shape != shapes.get(field):
+            expected = f"shape {shapes[field]}" if field in shapes else "no such array"
+            raise own.refuse(
+                f"layer_{layer}/{way}/{field}", expected, "none" if shape is None else f"shape {shape}"
+            )
+    return [(field, cell[field]) for field in shapes]
+
+
+def _cell(mode: Mode, stored: Mapping[str, Tensor], prefix: str, units: int, *, skips: bool) -> Cell:
+    own = {key.removeprefix(prefix): tensor for key, tensor in stored.items() if key.startswith(prefix)}
+    parts = {**lazy.read(own)}
+    if "kernel" not in parts and skips:
+        identity = np.eye(units, dtype=parts["bias"].dtype)
+        parts["kernel"] = np.broadcast_to(identity, (len(mode.gates), units, units))
+    return Cell(mode, **parts)
