@@ -23,8 +23,9 @@ What `torch.save` writes, from torch 2.14.1 `torch/serialization.py` `_save`, `_
   `data/{key}` with a storage each, `.format_version`, `.storage_alignment`, `.data/serialization_id`.
 * The pickle has protocol 2. A tensor is `torch._utils._rebuild_tensor_v2(storage, offset, size, stride,
   requires_grad, hooks)`. The storage is a persistent id: ("storage", torch.FloatStorage, key, "cpu",
-  elements). The type of the storage tells the dtype. `_rebuild_tensor_v3` has an untyped storage and a dtype as
-  seventh argument; `torch.storage._new_dtypes` lists those dtypes, float8 kinds and unsigned integers.
+  elements). The type of the storage tells the dtype.
+* `_rebuild_tensor_v3` has an untyped storage, counted in bytes, and the dtype as a seventh argument, for the
+  dtypes of `torch.storage._new_dtypes`: float8 kinds, unsigned integers and others.
 * A parameter is `torch._utils._rebuild_parameter(tensor, requires_grad, hooks)`, and
   `_rebuild_parameter_with_state` if it has attributes.
 * A `state_dict()` is an OrderedDict with the attribute `_metadata`, which the pickle sets by BUILD.
