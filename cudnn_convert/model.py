@@ -420,7 +420,7 @@ class Model:
         """True for a SavedModel of TensorFlow 2, with functions and objects."""
         return self.saved is not None
 
-    def stored_keys(self, parameters: CanonicalParameters) -> list[str]:
+    def list_stored_keys(self, parameters: CanonicalParameters) -> list[str]:
         """Return the keys of a canonical set's tensors in the source, in the order of the set."""
         keys = {id(tensor): key for key, tensor in self.variables.items()}
         return [keys[id(tensor)] for tensor in parameters.tensors.values() if id(tensor) in keys]

@@ -83,7 +83,7 @@ _MOST: Final = 1 << 27
 def canonical_tensors(model: Model) -> dict[str, tuple[WeightTensor, ...]]:
     """Return the tensors of each canonical set by scope, by metadata alone."""
     return {
-        parameters.scope: describe_tensors(model.variables, model.stored_keys(parameters))
+        parameters.scope: describe_tensors(model.variables, model.list_stored_keys(parameters))
         for parameters in model.canonical
     }
 

@@ -30,8 +30,8 @@ def warn_of_lost_graph(model: Model, plan: Plan | None = None) -> tuple[str, ...
         return ()
     more = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
     left = f"{', '.join(others[:_LISTED])}{more}"
-    told = f"{model.graphless.lack}, so that recurrences alone are converted; left out: {left}"
-    return ("; ".join(filter(None, (told, model.graphless.cure))),)
+    lack = f"{model.graphless.lack}, so that recurrences alone are converted; left out: {left}"
+    return ("; ".join(filter(None, (lack, model.graphless.cure))),)
 
 
 #: How many tensors that are left out a warning lists.

@@ -48,8 +48,7 @@ from cudnn_convert.read.arrays.containers import ArrayFiles
 #: folder may hold arrays, and an archive of a model may be one of arrays too.
 READERS: Final[tuple[ModuleType, ...]] = (*(checkpoint, saved_model, graph_def), *(keras_hdf5, keras_archive))
 
-_EVERY: Final = (*READERS, *arrays.READERS)
-_KINDS: Final = ", ".join(f"a {reader.KIND}" for reader in _EVERY[:-1]) + f" or a {_EVERY[-1].KIND}"
+_KINDS: Final = f"{', '.join(f'a {reader.KIND}' for reader in READERS)} or a file of arrays"
 _NOTHING: Final = "no such file or folder"
 #: Bytes that are digested at a time.
 _BLOCK: Final = 1 << 20

@@ -224,7 +224,7 @@ def list_other_tensors(model: Model, taken: Collection[str]) -> list[str]:
     }
     if "" in scopes_taken:
         return []
-    keys_taken = {key for parameters in model.canonical for key in model.stored_keys(parameters)}
+    keys_taken = {key for parameters in model.canonical for key in model.list_stored_keys(parameters)}
     return [
         key.removesuffix(_OF_OBJECT)
         for key, tensor in model.variables.items()

@@ -40,7 +40,7 @@ def with_restored_blobs(model: Model) -> Model:
     graph = Graph.of(model.graph)
     if not any(node.op in ops.CUDNN_PACKING for node in graph.node):
         return model
-    canonical = {key for parameters in model.canonical for key in model.stored_keys(parameters)}
+    canonical = {key for parameters in model.canonical for key in model.list_stored_keys(parameters)}
     blobs, notes = {}, []
     for variable, packing in _list_restored(graph.index, model):
         entries = _list_entries(graph.index, packing)

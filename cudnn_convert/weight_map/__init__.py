@@ -92,7 +92,7 @@ def _variables(
 
 def _copies(model: Model, recurrences: Sequence[Recurrence]) -> set[str]:
     """Return the names of all copies of recurrences' weights: canonical keys and blobs."""
-    keys = {key for parameters in model.canonical for key in model.stored_keys(parameters)}
+    keys = {key for parameters in model.canonical for key in model.list_stored_keys(parameters)}
     return keys | {recurrence.shared for recurrence in recurrences}
 
 

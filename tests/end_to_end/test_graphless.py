@@ -14,7 +14,6 @@ from support.samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, WITH_ALL
 from support.tiers import tier
 
 import cudnn_convert
-from cudnn_convert.artifacts import runners
 from cudnn_convert.formats import Content
 
 STATES = {"h0:0": "initial_h", "c0:0": "initial_c", "h:0": "initial_h", "c:0": "initial_c"}
@@ -88,28 +87,6 @@ def given(name: str, folder: Path) -> tuple[Path, list[dict[str, np.ndarray]], d
     return sample.prefix, sample.feeds(), {"states": True} | OBJECTS.get(name, {})
 
 
-def jobs_of(out: Path, form: str, golden: Path, answers: Path) -> list[dict]:
-    """What a user runs: one job for each signature."""
-    _, path, recorded = runners.identify(out)
-    assert recorded is not None
-    parts = sorted({key.rpartition("/")[0] for key in recorded["inputs"]})
-    jobs = []
-    for part in parts:
-        names = {
-            kind: {
-                key.rpartition("/")[2]: {"source": key, "artifact": name}
-                for key, name in recorded["tensors"][kind].items()
-                if key.rpartition("/")[0] == part
-            }
-            for kind in ("inputs", "outputs")
-        }
-        own = path.glob(f"*.{form}") if form in ("onnx", "tflite") else ()
-        files = [file for file in own if not part or file.stem == part] or [path]
-        job = {"artifact": str(files[0]), "format": form, "golden": str(golden), "signature": part}
-        jobs.append(job | {"answers": f"{answers}.{part}.npz"} | names)
-    return jobs
-
-
 @pytest.mark.parametrize(
     ("form", "name"),
     [
@@ -123,7 +100,7 @@ def test_answers_as_tensorflow_1_did(tmp_path: Path, name: str, form: str) -> No
     report = cudnn_convert.convert(source, tmp_path / "out", format=form, **flags)
     flat = {f"feed{n}/{key}": value for n, feed in enumerate(feeds) for key, value in feed.items()}
     np.savez(tmp_path / "golden.npz", **flat)
-    jobs = jobs_of(tmp_path / "out", form, tmp_path / "golden.npz", tmp_path / f"{name}.npz")
+    jobs = artifacts.jobs_of_parts(tmp_path / "out", form, tmp_path / "golden.npz", tmp_path / f"{name}.npz")
     # Weights are of no signature: states that the feeds lack are zeros.
     if ANY_SOURCE[form].content is Content.RECURRENCES:
         for job in jobs:
@@ -222,7 +199,7 @@ def test_weights_of_mirrored_variables(tmp_path: Path, prefix: str) -> None:
     report = cudnn_convert.convert(folder / prefix, tmp_path / "out", format="onnx")
     (one,) = report.recurrences
     assert (one.mode, one.units, one.input_size) == ("lstm", 5, 4)
-    (job,) = jobs_of(tmp_path / "out", "onnx", folder / "golden.npz", tmp_path / "answers")
+    (job,) = artifacts.jobs_of_parts(tmp_path / "out", "onnx", folder / "golden.npz", tmp_path / "answers")
     artifacts.answer([job])
     with np.load(job["answers"]) as answers, np.load(folder / "golden.npz") as golden:
         for key in answers.files:

@@ -18,8 +18,8 @@ from support.command_line import command, contents, copied
 from support.samples import ROOT, fixture
 
 KINDS: Final = (
-    "expected a TensorFlow 1 checkpoint, a TensorFlow SavedModel, a frozen graph, a Keras HDF5 file or a "
-    "Keras archive, "
+    "expected a TensorFlow 1 checkpoint, a TensorFlow SavedModel, a frozen graph, a Keras HDF5 file, a "
+    "Keras archive or a file of arrays, "
 )
 NO_FLAG: Final = "expected a flag of cudnn-convert, found an unknown one; "
 SUFFIXES: Final = "choose one of .pb, .onnx, .tflite, .keras, .h5, .hdf5, .npz, .safetensors, or write "

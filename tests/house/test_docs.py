@@ -179,7 +179,9 @@ CITED_FILES = {"cudnn_gru.py", "cudnn_rnn_ops_test.py", "layers.py", "ops.py"}
 TUTORIAL_MODULES = {
     "docs/stories.md": {"test_tagger.py"},
     "docs/tutorials/keras-files.md": {"attention.py"},
-    "docs/adding-a-reader.md": {"cudnn_convert/read/numpy_archive.py", "tests/read/test_numpy_archive.py"},
+    "docs/adding-a-reader.md": {
+        *("cudnn_convert/read/json_variables.py", "tests/read/test_json_variables.py", "train/save.py")
+    },
     "docs/adding-a-dialect.md": {"cudnn_convert/read/dialects/stacked.py", "train/cell.py"},
     "docs/adding-a-target.md": {
         "cudnn_convert/targets/json_weights.py",

@@ -13,7 +13,7 @@ MODULES = {module_name(path): tree for path, tree in trees().items()}
 
 #: The rooms inside rooms, and the modules that are rooms by themselves, each with a rule of its own.
 SUBROOMS = (
-    *("graph.passes", "keras.config", "read.dialects", "read.tensorbundle"),
+    *("graph.passes", "keras.config", "read.arrays", "read.dialects", "read.tensorbundle"),
     *("lower.tensorflow", "lower.onnx", "storage.staging"),
     *("verification.pieces", "verification.ops", "verification.check"),
 )
@@ -47,8 +47,9 @@ ALLOWED = {
     "keras": "text errors private model weights graph recurrences keras.config",
     "read.tensorbundle": "errors model weights",
     "read.dialects": "errors model weights read.tensorbundle",
+    "read.arrays": "text errors context model weights read.dialects",
     "read": "text errors private context model graph.index graph.ops keras.config read.tensorbundle "
-    "read.dialects",
+    "read.dialects read.arrays",
     "lower.tensorflow": "errors private model weights graph graph.passes recurrences",
     "compat": "private model weights lower.tensorflow",
     "lower": "errors private decode model values weights graph graph.passes recurrences lower.tensorflow",
@@ -96,7 +97,7 @@ PARTS = {
         "version text errors private formats context storage storage.staging process model values "
         "casts requirements options weights report graph graph.passes keras_cells recurrences "
         "keras.config keras "
-        "read.tensorbundle read.dialects read lower.tensorflow lower lower.onnx plan targets",
+        "read.tensorbundle read.dialects read.arrays read lower.tensorflow lower lower.onnx plan targets",
     ),
     "proof": (
         "runs the artifact and compares it with the source",

@@ -191,8 +191,8 @@ def test_what_is_no_source_is_refused(tmp_path: Path, make: Damage, found: str) 
     path = tmp_path / "thing"
     make(path)
     [line] = refused(tmp_path, path, tmp_path / "out", code=1)
-    kinds = "a TensorFlow 1 checkpoint, a TensorFlow SavedModel, a frozen graph, a Keras HDF5 file "
-    kinds += "or a Keras archive"
+    kinds = "a TensorFlow 1 checkpoint, a TensorFlow SavedModel, a frozen graph, a Keras HDF5 file, "
+    kinds += "a Keras archive or a file of arrays"
     assert line == f"{path}: source: expected {kinds}, {found}"
 
 

@@ -15,7 +15,8 @@ from cudnn_convert.errors import AccessError, AmbiguousSourceError, ReadError, U
 from cudnn_convert.read import digest_files, is_model, paths, read, require
 
 KINDS = (
-    "a TensorFlow 1 checkpoint, a TensorFlow SavedModel, a frozen graph, a Keras HDF5 file or a Keras archive"
+    "a TensorFlow 1 checkpoint, a TensorFlow SavedModel, a frozen graph, a Keras HDF5 file, a Keras archive "
+    "or a file of arrays"
 )
 
 

@@ -40,6 +40,28 @@ def job(out: Path, form: str, golden: Path, answers: Path) -> dict[str, Any]:
     return {"artifact": str(path), "format": form, "golden": str(golden), "answers": str(answers), **names}
 
 
+def jobs_of_parts(out: Path, form: str, golden: Path, answers: Path) -> list[dict[str, Any]]:
+    """What a user runs: one job for each signature."""
+    _, path, recorded = runners.identify(out)
+    assert recorded is not None
+    parts = sorted({key.rpartition("/")[0] for key in recorded["inputs"]})
+    jobs = []
+    for part in parts:
+        names = {
+            kind: {
+                key.rpartition("/")[2]: {"source": key, "artifact": name}
+                for key, name in recorded["tensors"][kind].items()
+                if key.rpartition("/")[0] == part
+            }
+            for kind in ("inputs", "outputs")
+        }
+        own = path.glob(f"*.{form}") if form in ("onnx", "tflite") else ()
+        files = [file for file in own if not part or file.stem == part] or [path]
+        job = {"artifact": str(files[0]), "format": form, "golden": str(golden), "signature": part}
+        jobs.append(job | {"answers": f"{answers}.{part}.npz"} | names)
+    return jobs
+
+
 def answer(jobs: list[dict[str, Any]]) -> None:
     """Runs the jobs where cudnn_convert cannot be imported, ONNX and arrays also without TensorFlow."""
     for tensorflow in (False, True):

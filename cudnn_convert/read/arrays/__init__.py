@@ -4,7 +4,7 @@
 * numpy_file      : Reads NumPy's `.npy` and `.npz`, and folders of `.npy`.
 * safetensors_file: Reads safetensors, a file or a folder of shards.
 
-May import: errors, context, model, weights, recurrences.named_weights, read.dialects.
+May import: text, errors, context, model, weights, read.dialects.
 Entry: `READERS`, each with `recognise(path)` and `read`.
 """
 

@@ -37,10 +37,10 @@ def _is_archive(path: Path) -> bool:
     return bool(names) and all(name.endswith(npz_archive.SUFFIX) for name in names)
 
 
-def read(found: ArrayFiles) -> Model:
+def read(source: ArrayFiles) -> Model:
     """Read the arrays; values stay in the files. Raises ReadError, OSError."""
-    tensors = containers.join(found.path, map(_tensors, found.files))
-    return containers.make_model(found.path, KIND, tensors)
+    tensors = containers.join(source.path, map(_tensors, source.files))
+    return containers.make_model(source.path, KIND, tensors)
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

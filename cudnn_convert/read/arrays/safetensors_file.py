@@ -67,9 +67,9 @@ def recognise(path: Path) -> ArrayFiles | None:
     return ArrayFiles(path, (path,)) if head[_LENGTH:] == b"{" and size < path.stat().st_size else None
 
 
-def read(found: ArrayFiles) -> Model:
+def read(source: ArrayFiles) -> Model:
     """Read the arrays; values stay in the files. Raises ReadError, OSError."""
-    return containers.make_model(found.path, KIND, containers.join(found.path, map(_tensors, found.files)))
+    return containers.make_model(source.path, KIND, containers.join(source.path, map(_tensors, source.files)))
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

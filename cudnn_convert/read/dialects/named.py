@@ -23,7 +23,7 @@ from cudnn_convert.weights.lazy import LazyLayers
 from cudnn_convert.weights.npz_archive import RECORD
 
 _KEY: Final = re.compile(
-    r"(?P<name>.+)/layer_(?P<layer>\d{1,9})/(?P<way>forward|backward)/"
+    r"(?P<name>.+)/layer_(?P<layer>\d{1,9})/(?P<direction>forward|backward)/"
     r"(?P<field>kernel|recurrent_kernel|bias|recurrent_bias|projection)"
 )
 _MODES: Final = {4: (Mode.LSTM,), 3: (Mode.GRU,), 1: (Mode.RNN_TANH, Mode.RNN_RELU)}
@@ -36,7 +36,7 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
     sets: dict[str, dict[tuple[int, str], dict[str, Tensor]]] = defaultdict(lambda: defaultdict(dict))
     for key, tensor in tensors.items():
         if (match := _KEY.fullmatch(key)) and len(tensor.shape) == _AXES[match["field"]]:
-            sets[match["name"]][int(match["layer"]), match["way"]][match["field"]] = tensor
+            sets[match["name"]][int(match["layer"]), match["direction"]][match["field"]] = tensor
     described = _read_description(path, tensors) if sets else {}
     return tuple(
         _parameters(_Set(path, name, cells, described.get(name))) for name, cells in sorted(sets.items())
@@ -52,8 +52,8 @@ def _read_description(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Ma
         record = json.loads(stored.read().tobytes().decode())
         return {entry["name"]: entry for entry in record["weights"]}
     except (ValueError, KeyError, TypeError, RecursionError) as cause:
-        expected, found = "the description that this tool writes", "another text"
-        raise ReadError(path, RECORD, expected=expected, found=found, advice=_ADVICE) from cause
+        expected = "the description that this tool writes"
+        raise ReadError(path, RECORD, expected=expected, found="another text", advice=_ADVICE) from cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +65,21 @@ class _Set:
     cells: Mapping[tuple[int, str], Mapping[str, Tensor]]
     described: Mapping[str, Any] | None
 
-    def refuse(self, where: str, expected: str, found: object) -> ReadError:
+    def refuse(self, where: str, expected: str, actual: object) -> ReadError:
         return ReadError(
-            self.path, f"{self.name}/{where}", expected=expected, found=f"{found}", advice=_ADVICE
+            self.path, f"{self.name}/{where}", expected=expected, found=f"{actual}", advice=_ADVICE
         )
 
 
 def _parameters(own: _Set) -> CanonicalParameters:
     layers = 1 + max(layer for layer, _ in own.cells)
-    directions = len({way for _, way in own.cells})
-    places = [(layer, way) for layer in range(min(layers, len(own.cells))) for way in WAYS[:directions]]
-    if missing := [place for place in places if place not in own.cells]:
+    directions = len({direction for _, direction in own.cells})
+    keys = [
+        (layer, direction) for layer in range(min(layers, len(own.cells))) for direction in WAYS[:directions]
+    ]
+    if missing := [key for key in keys if key not in own.cells]:
         raise own.refuse("layer_{}/{}".format(*missing[0]), "weights", "none")
-    first = own.cells[places[0]]
+    first = own.cells[keys[0]]
     if "bias" not in first or "recurrent_kernel" not in first:
         raise own.refuse("layer_0/forward", "recurrent_kernel and bias", ", ".join(first))
     (gates, units), width = first["bias"].shape, first["recurrent_kernel"].shape[2]
@@ -88,9 +90,9 @@ def _parameters(own: _Set) -> CanonicalParameters:
     projection = width if "projection" in first else 0
     sizes = Sizes(_MODES[gates][0], layers, directions, units, inputs, skips, projection)
     stored = {
-        f"layer_{layer}/{way}/{field}": tensor
-        for layer, way in places
-        for field, tensor in _fields(own, layer, way, sizes, width)
+        f"layer_{layer}/{direction}/{field}": tensor
+        for layer, direction in keys
+        for field, tensor in _fields(own, layer, direction, sizes, width)
     }
     described, modes, dtype = own.described, _MODES[gates], first["bias"].dtype
     if described is not None:
@@ -101,7 +103,8 @@ def _parameters(own: _Set) -> CanonicalParameters:
     def decode(mode: Mode) -> LazyLayers:
         def layer(number: int) -> tuple[Cell, ...]:
             return tuple(
-                _cell(mode, stored, f"layer_{number}/{way}/", units, skips=skips) for way in WAYS[:directions]
+                _cell(mode, stored, f"layer_{number}/{direction}/", units, skips=skips)
+                for direction in WAYS[:directions]
             )
 
         return LazyLayers(layers, layer)
@@ -134,7 +137,7 @@ def _compare(own: _Set, described: Mapping[str, Any], sizes: Sizes) -> None:
         raise own.refuse("mode", " or ".join(modes), described.get("mode"))
 
 
-def _fields(own: _Set, layer: int, way: str, sizes: Sizes, width: int) -> list[tuple[str, Tensor]]:
+def _fields(own: _Set, layer: int, direction: str, sizes: Sizes, width: int) -> list[tuple[str, Tensor]]:
     """Return a cell's tensors by field. Raises ReadError for one that is missing or misfits."""
     gates, units = len(sizes.mode.gates), sizes.units
     shapes: dict[str, tuple[int, ...]] = {
@@ -147,13 +150,13 @@ def _fields(own: _Set, layer: int, way: str, sizes: Sizes, width: int) -> list[t
         shapes["projection"] = (width, units)
     if sizes.skip_input and layer == 0:
         del shapes["kernel"]
-    cell = own.cells[layer, way]
+    cell = own.cells[layer, direction]
     for field in {**shapes, **cell}:
         shape = cell[field].shape if field in cell else None
         if shape != shapes.get(field):
             expected = f"shape {shapes[field]}" if field in shapes else "no such array"
             raise own.refuse(
-                f"layer_{layer}/{way}/{field}", expected, "none" if shape is None else f"shape {shape}"
+                f"layer_{layer}/{direction}/{field}", expected, "none" if shape is None else f"shape {shape}"
             )
     return [(field, cell[field]) for field in shapes]
 

@@ -38,8 +38,8 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
     for key, tensor in tensors.items():
         if match := _KEY.fullmatch(key):
             modules[match["path"], bool(match["ending"])][match["field"] + match["ending"]] = tensor
-    found = (_parameters(_Module(path, *where, own)) for where, own in sorted(modules.items()))
-    return tuple(parameters for parameters in found if parameters is not None)
+    sets = (_parameters(_Module(path, *where, own)) for where, own in sorted(modules.items()))
+    return tuple(parameters for parameters in sets if parameters is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,9 @@ class _Module:
         """Return the ends of keys, `[layer][direction]`."""
         if not self.layered:
             return [[""]]
-        return [[f"_l{layer}{way}" for way in ("", "_reverse")[:directions]] for layer in range(layers)]
+        return [
+            [f"_l{layer}{reverse}" for reverse in ("", "_reverse")[:directions]] for layer in range(layers)
+        ]
 
 
 def _parameters(module: _Module) -> CanonicalParameters | None:
@@ -117,9 +119,9 @@ def _take(module: _Module, name: str, shape: tuple[int, ...]) -> Tensor:
     """Return a tensor of the module. Raises ReadError where it is missing or misfits."""
     tensor = module.tensors.get(name)
     if tensor is None or tensor.shape != shape:
-        found = "no such key" if tensor is None else f"shape {tensor.shape}"
+        actual = "no such key" if tensor is None else f"shape {tensor.shape}"
         raise ReadError(
-            module.path, module.prefix + name, expected=f"shape {shape}", found=found, advice=_WHOLE
+            module.path, module.prefix + name, expected=f"shape {shape}", found=actual, advice=_WHOLE
         )
     return tensor
 

@@ -1,0 +1,110 @@
+"""Weights of other frameworks, in every format, against what those frameworks computed on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import artifacts
+from support.recorded import BOUNDS, assert_close
+from support.samples import ANY_SOURCE, ROOT
+from support.tiers import tier
+
+import cudnn_convert
+from cudnn_convert.formats import Content
+
+ARRAYS = ROOT / "tests/data/arrays"
+#: The files by dialect, and the flags for what their names leave open.
+CASES: dict[str, dict[str, Any]] = {
+    "torch/lstm_bi_2l/weights.npz": {},
+    "torch/lstm_bi_2l/weights.safetensors": {},
+    "torch/gru_2l/weights.npz": {},
+    "torch/gru_2l/weights.safetensors": {},
+    "torch/lstm_cell/weights.npz": {},
+    "torch/lstm_float16/weights.npz": {},
+    "torch/model/weights.safetensors": {},
+}
+#: Those that go to every format in the first tier; the others go to ONNX alone there.
+EVERYWHERE = ("torch/lstm_bi_2l/weights.npz",)
+#: The keys of a golden file, and those of a source without a graph.
+INPUTS = {"x": "inputs", "h0": "initial_h", "c0": "initial_c", "lengths": "sequence_lengths"}
+OUTPUTS = {"y": "outputs", "h": "state_h", "c": "state_c"}
+
+Call = dict[str, np.ndarray]
+
+
+def calls(golden: Call) -> Iterator[Call]:
+    """The recorded calls of one recurrence: from zeros, from states, and with lengths."""
+    time, batch = golden["x"].shape[:2]
+    full = {"inputs": golden["x"]}
+    full |= {INPUTS[key]: np.zeros_like(golden[key]) for key in ("h0", "c0") if key in golden}
+    if "lengths" in golden:
+        full["sequence_lengths"] = np.full(batch, time, np.int32)
+    for ending, own in (("", ()), ("s", ("h0", "c0")), ("l", ("lengths",))):
+        if f"y{ending}" in golden:
+            given = {INPUTS[key]: golden[key] for key in own if key in golden}
+            ends = {name: golden[key + ending] for key, name in OUTPUTS.items() if key + ending in golden}
+            yield full | given | ends
+
+
+def recorded_calls(folder: Path) -> dict[str, list[Call]]:
+    """The recorded calls by the name of the signature, "" where there is one."""
+    with np.load(folder / "golden.npz") as file:
+        values = {key: file[key] for key in file.files}
+    parts: dict[str, Call] = {}
+    for key, value in values.items():
+        part, _, name = key.rpartition("/")
+        parts.setdefault(part.replace(".", "_"), {})[name] = value
+    return {part: [*calls(golden)] for part, golden in sorted(parts.items())}
+
+
+def is_first(form: str, case: str) -> bool:
+    """Whether the first tier converts a source to a format."""
+    return form == "onnx" or case in EVERYWHERE
+
+
+@pytest.mark.parametrize(
+    ("form", "case"),
+    [
+        pytest.param(
+            form, case, marks=tier(first=is_first(form, case)), id=f"{case.replace('/', '-')}-{form}"
+        )
+        for form in ANY_SOURCE
+        for case in CASES
+    ],
+)
+def test_answers_as_the_framework_did(tmp_path: Path, case: str, form: str) -> None:
+    source, parts = ARRAYS / case, recorded_calls((ARRAYS / case).parent)
+    lengths = any("sequence_lengths" in call for each in parts.values() for call in each)
+    flags = {"format": form, "states": True, "lengths": lengths} | CASES[case]
+    report = cudnn_convert.convert(source, tmp_path / "out", **flags)
+    assert report.verification is not None
+    assert report.verification.passed
+    dtype = report.recurrences[0].dtype
+    feeds = {}
+    for part, each in parts.items():
+        for number, call in enumerate(each):
+            for key, value in call.items():
+                fed = value.astype(dtype) if value.dtype.kind == "f" else value
+                feeds["/".join(filter(None, (f"feed{number}", part, key)))] = fed
+    np.savez(tmp_path / "golden.npz", **feeds)
+    jobs = artifacts.jobs_of_parts(tmp_path / "out", form, tmp_path / "golden.npz", tmp_path / "answers")
+    if ANY_SOURCE[form].content is Content.RECURRENCES:
+        for job in jobs:
+            job["inputs"] = {
+                key: one for key, one in job["inputs"].items() if f"feed0/{one['source']}" in feeds
+            }
+    artifacts.answer(jobs)
+    compared = 0
+    for job in jobs:
+        with np.load(job["answers"]) as answers:
+            for key in answers.files:
+                feed, _, name = key.partition("/")
+                expected = parts[job["signature"]][int(feed.removeprefix("feed"))][name]
+                assert_close(answers[key].astype(expected.dtype), expected, BOUNDS[dtype], name=(case, key))
+                compared += 1
+    recorded = [key for each in parts.values() for call in each for key in call if key in OUTPUTS.values()]
+    assert compared == len(recorded)

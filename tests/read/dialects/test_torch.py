@@ -1,0 +1,115 @@
+"""PyTorch's names: modules, cells, directions, projections, and what contradicts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cudnn_convert import reference
+from cudnn_convert.errors import ReadError
+from cudnn_convert.model import CanonicalParameters, InMemory, Mode
+from cudnn_convert.read.dialects import torch
+from cudnn_convert.weights import lazy
+
+PATH = Path("weights.npz")
+GATES = {Mode.LSTM: 4, Mode.GRU: 3, Mode.RNN_TANH: 1}
+UNITS, INPUTS = 5, 3
+
+
+def module(
+    mode: Mode,
+    *,
+    layers: int = 2,
+    directions: int = 2,
+    projection: int = 0,
+    bias: bool = True,
+    cell: bool = False,
+) -> dict[str, InMemory]:
+    """The tensors of a module, each of its own values."""
+    rng, gates, width = np.random.default_rng(3), GATES[mode], projection or UNITS
+    tensors = {}
+    for layer in range(layers):
+        inputs = INPUTS if layer == 0 else directions * width
+        shapes = {"weight_ih": (gates * UNITS, inputs), "weight_hh": (gates * UNITS, width)}
+        shapes |= dict.fromkeys(("bias_ih", "bias_hh"), (gates * UNITS,)) if bias else {}
+        shapes |= {"weight_hr": (projection, UNITS)} if projection else {}
+        for reverse in ("", "_reverse")[:directions]:
+            for name, shape in shapes.items():
+                key = name if cell else f"{name}_l{layer}{reverse}"
+                tensors[key] = InMemory(rng.normal(size=shape))
+    return tensors
+
+
+def find(tensors: dict[str, InMemory], prefix: str = "") -> tuple[CanonicalParameters, ...]:
+    return torch.find(PATH, {prefix + key: tensor for key, tensor in tensors.items()})
+
+
+@pytest.mark.parametrize("prefix", ["", "encoder.rnn.", "module/encoder/"])
+@pytest.mark.parametrize("projection", [0, 2])
+@pytest.mark.parametrize("mode", GATES)
+def test_a_module(mode: Mode, projection: int, prefix: str) -> None:
+    projection = projection if mode is Mode.LSTM else 0
+    tensors = module(mode, projection=projection)
+    (found,) = find(tensors, prefix)
+    modes = (Mode.RNN_TANH, Mode.RNN_RELU) if mode is Mode.RNN_TANH else (mode,)
+    assert (found.scope, found.modes) == (f"{prefix.rstrip('./')}/" if prefix else "", modes)
+    sizes = found.sizes(modes[-1])
+    assert (sizes.layers, sizes.directions, sizes.units, sizes.input_size, sizes.projection) == (
+        *(2, 2, UNITS, INPUTS),
+        projection,
+    )
+    assert {*found.tensors} == {*tensors}
+    steps = reference.DIALECTS["torch"](lazy.read(found.tensors), mode.value, layers=2, directions=2)
+    cells = [cell for layer in found.decode(modes[0]) for cell in layer]
+    for step, cell in zip(steps, cells, strict=True):
+        gates = step.gates()
+        np.testing.assert_array_equal(np.stack(gates.kernel), cell.kernel)
+        np.testing.assert_array_equal(np.stack(gates.recurrent_kernel), cell.recurrent_kernel)
+        np.testing.assert_array_equal(np.stack(gates.bias), cell.bias)
+        np.testing.assert_array_equal(np.stack(gates.recurrent_bias), cell.recurrent_bias)
+
+
+def test_gates_stand_in_pytorchs_order() -> None:
+    """torch/nn/modules/rnn.py: W_ii|W_if|W_ig|W_io, and cuDNN's order is i, f, c, o too."""
+    tensors = module(Mode.LSTM, layers=1, directions=1)
+    (found,) = find(tensors)
+    ((cell,),) = found.decode(Mode.LSTM)
+    rows = tensors["weight_ih_l0"].array
+    for gate in range(4):
+        np.testing.assert_array_equal(cell.kernel[gate], rows[gate * UNITS : (gate + 1) * UNITS])
+
+
+def test_a_cell_and_weights_without_biases() -> None:
+    (found,) = find(module(Mode.GRU, layers=1, directions=1, bias=False, cell=True), "cell.")
+    assert (found.layers, found.directions, found.scope) == (1, 1, "cell/")
+    ((cell,),) = found.decode(Mode.GRU)
+    assert not cell.bias.any() and not cell.recurrent_bias.any()
+
+
+@pytest.mark.parametrize(
+    ("key", "shape"),
+    [
+        ("weight_hh_l1", None),
+        ("bias_hh_l0", None),
+        ("weight_ih_l1_reverse", None),
+        ("weight_ih_l1", (20, 9)),
+        ("bias_ih_l1_reverse", (19,)),
+        ("weight_hr_l1", (2, 5)),
+        ("weight_ih_l5", (20, 10)),
+    ],
+)
+def test_a_set_that_is_not_whole_is_refused(key: str, shape: tuple[int, ...] | None) -> None:
+    tensors = module(Mode.LSTM)
+    if shape is None:
+        del tensors[key]
+    else:
+        tensors[key] = InMemory(np.ones(shape))
+    with pytest.raises(ReadError, match="does the whole file belong to one model"):
+        find(tensors, "a.")
+
+
+@pytest.mark.parametrize("shape", [(20,), (19, 5), (10, 5), (20, 0), (35, 7)])
+def test_names_of_other_shapes_are_of_another_module(shape: tuple[int, ...]) -> None:
+    assert find(module(Mode.LSTM) | {"weight_hh_l0": InMemory(np.ones(shape))}) == ()
