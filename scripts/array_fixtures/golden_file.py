@@ -18,6 +18,9 @@ LENGTHS = np.array([4, 7, 2], np.int32)
 # of a float32 framework from the float64 equations
 BOUND = {"float32": 2e-6, "float64": 1e-14}
 
+# what a wrong weight has to change: far more than an answer may differ
+MOVE, NOTICED = 0.1, 1e-4
+
 
 def make_folder(framework: str, case: str) -> Path:
     folder = ROOT / "tests" / "data" / "arrays" / framework / case
@@ -55,7 +58,29 @@ def ask(run, recurrence: Recurrence, rng, dtype="float32", *, lengths=True, diff
                 worst = max(worst, float(np.abs(ours - theirs).max()))
                 kept[name + suffix] = np.asarray(theirs, dtype)
     assert (worst > 0.01) if differs else (worst < BOUND[dtype]), worst
+    effect = find_least_effect(recurrence, questions["s"], x)
+    assert effect > NOTICED, f"a weight has an effect of {effect:.1e}: take another seed"
     return {name: value for name, value in kept.items() if value is not None}, worst
+
+
+def find_least_effect(recurrence: Recurrence, question, x) -> float:
+    """What moving a weight changes in the answers, for the weight that changes them least.
+
+    Without this a relu that never opens would hide its weights.
+    """
+    right = recurrence.run(x, *question)
+    effects = []
+    for layer in recurrence.pseudo_layers:
+        for name, array in vars(layer).items():
+            for place in np.ndindex(np.shape(array) if array is not None else 0):
+                moved = np.array(array, np.float64)
+                moved[place] += MOVE
+                setattr(layer, name, moved)
+                wrong = recurrence.run(x, *question)
+                setattr(layer, name, array)
+                pairs = zip(right, wrong, strict=True)
+                effects.append(max(np.abs(one - other).max() for one, other in pairs if one is not None))
+    return min(effects)
 
 
 def describe(recurrence: Recurrence, **more) -> dict:

@@ -1,7 +1,7 @@
 """cuDNN's equations in float64 NumPy, against which the makers of array fixtures hold their answers.
 
-The equations are those of docs/equations.md. This file is written apart from cudnn_convert/reference, so that
-a mistake there does not enter the fixtures.
+The equations are those of docs/equations.md. This file is written apart from cudnn_convert/reference, so
+that a mistake there does not enter the fixtures.
 """
 
 from __future__ import annotations
