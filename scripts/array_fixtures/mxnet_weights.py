@@ -359,9 +359,10 @@ def make_formats():
         # whole numbers of size about 60
         values = {name: array * 100 if dtype == "int32" else array for name, array in named.items()}
         save(dtype, {name: mx.nd.array(array, dtype=dtype) for name, array in values.items()})
-    sparse = dict(arrays, rnn0_l0_i2h_weight=arrays["rnn0_l0_i2h_weight"].tostype("row_sparse"))
-    save("row_sparse", sparse)
-    save("csr", dict(arrays, rnn0_l0_i2h_weight=arrays["rnn0_l0_i2h_weight"].tostype("csr")))
+    for storage in ("row_sparse", "csr"):
+        sparse = arrays["rnn0_l0_i2h_weight"].tostype(storage)
+        sparse.wait_to_read()  # NDArray::Save writes the shape of the values before it waits for them
+        save(storage, dict(arrays, rnn0_l0_i2h_weight=sparse))
     write_by_hand(os.path.join(folder, "v2_of_gpu.params"), named, device=(2, 1))
     write_by_hand(os.path.join(folder, "bfloat16.params"), named, bfloat16=True)
     for name in ("v1", "v2", "v3", "legacy", "v2_of_gpu", "float64"):
@@ -405,9 +406,7 @@ def make_old():
 
 def main():
     parser = argparse.ArgumentParser(description="Make tests/data/arrays/mxnet.")
-    parser.add_argument(
-        "--old", action="store_true", help="write what MXNet 0.9 or 0.11 has to"
-    )
+    parser.add_argument("--old", action="store_true", help="write what MXNet 0.9 or 0.11 has to")
     if parser.parse_args().old:
         make_old()
         return

@@ -3,8 +3,8 @@
 The equations are those of docs/equations.md in float64. They are written apart from cudnn_convert/reference,
 so that a mistake there does not enter the fixtures.
 
-A golden.npz holds `x`, answers from zero states (`y`, `h`, `c`), and answers (`ys`, `hs`, `cs`) from the
-states `h0`, `c0`. All of it is time-major.
+A golden.npz holds `x`, answers from zero states (`y`, `h`, `c`), answers (`ys`, `hs`, `cs`) from the states
+`h0`, `c0`, and in some cases `lengths` with answers from zero states (`yl`, `hl`, `cl`). All is time-major.
 """
 
 import json
@@ -26,8 +26,8 @@ def sigmoid(value):
 class Stack:
     """A recurrence with random weights.
 
-    `pseudo_layers` has a dict for each layer and direction, the direction runs faster: W [G*H, I], R [G*H, H] or
-    [G*H, P], b_W and b_R [G*H], and Q [P, H] with a projection. Gates are in cuDNN's order.
+    `pseudo_layers` holds a dict of each layer and direction, directions run faster: W [G*H, I], R [G*H, P],
+    b_W and b_R [G*H], and Q [P, H] with a projection; P is H without one. Gates are in cuDNN's order.
     """
 
     def __init__(self, mode, inputs, units, layers=2, directions=1, projection=0, dtype="float32"):
@@ -79,6 +79,18 @@ class Stack:
                 cs.append(c)
             x = np.concatenate(sides, axis=2)
         return x, np.stack(hs), None if c0 is None else np.stack(cs)
+
+    def run_rows(self, x, h0, c0, lengths):
+        """As run, each row to its own length; outputs past it are 0."""
+        y = np.zeros(x.shape[:2] + (self.width * self.directions,))
+        h, c = np.zeros(h0.shape), None if c0 is None else np.zeros(c0.shape)
+        for at, length in enumerate(lengths):
+            row = slice(at, at + 1)
+            answers = self.run(x[:length, row], h0[:, row], None if c0 is None else c0[:, row])
+            y[:length, row], h[:, row] = answers[:2]
+            if c is not None:
+                c[:, row] = answers[2]
+        return y, h, c
 
     def run_direction(self, layer, x, h, c, backward):
         y = np.zeros(x.shape[:2] + (self.width,))
