@@ -147,7 +147,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class PartialSizes:
-    """Sizes of a recurrence as far as a file or the user's flags give them; None for unknown ones."""
+    """The known sizes of a recurrence, by a file or by flags; None for others."""
 
     mode: Mode | None = None
     layers: int | None = None
@@ -421,7 +421,7 @@ class Model:
         return self.saved is not None
 
     def list_stored_keys(self, parameters: CanonicalParameters) -> list[str]:
-        """Return the keys of a canonical set's tensors in the source, in the order of the set."""
+        """Return the source's keys of a canonical set's tensors, in order."""
         keys = {id(tensor): key for key, tensor in self.variables.items()}
         return [keys[id(tensor)] for tensor in parameters.tensors.values() if id(tensor) in keys]
 

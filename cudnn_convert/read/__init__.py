@@ -104,10 +104,11 @@ def _missing(path: Path) -> ReadError:
 
 
 def is_model(path: Path) -> bool:
-    """Return True if a reader recognises a model at `path`, or arrays in which a recurrence has a known name.
+    """Return True if a reader recognises a model at `path`.
 
-    Other arrays may be a model's data. Also where the system lets none look at it. True also for what several
-    readers recognise, or a damaged folder of checkpoints: `read` says more.
+    Arrays are one where a recurrence in them has a known name: others may be a model's data. True also where
+    the system lets none look at it, for what several readers recognise, and for a damaged folder of
+    checkpoints: `read` says more.
     """
     try:
         # The checkpoints' reader lists the whole folder of a file that it does not know.

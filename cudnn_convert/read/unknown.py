@@ -2,8 +2,8 @@
 
 The content tells what they are. Sources of the marks: git-lfs v3.7 docs/spec.md; PKWARE APPNOTE 6.3 section
 4.3; POSIX ustar; RFC 1952; onnx v1.20 onnx/onnx.proto `ModelProto`; tensorflow v2.21.0
-tensorflow/compiler/mlir/lite/schema/schema.fbs `file_identifier`; safetensors v0.6 README, Format; CPython
-3.13 Lib/pickle.py `PROTO`; NumPy 2.3 lib/_format_impl.py `MAGIC_PREFIX`.
+tensorflow/compiler/mlir/lite/schema/schema.fbs `file_identifier`; CPython 3.13
+Lib/pickle.py `PROTO`.
 """
 
 import difflib
@@ -28,7 +28,6 @@ _OTHERS: Final = (
     (b"\x28\xb5\x2f\xfd", "a Zstandard file"),
 )
 _TFLITE: Final = b"TFL3"
-_NUMPY: Final = b"\x93NUMPY"
 #: The protocol mark of a pickle, as `torch.save` wrote before PyTorch 1.6.
 _PICKLES: Final = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 #: `ir_version`, a small number, and the next field of a ModelProto: a name, a version or its graph.
@@ -168,8 +167,6 @@ def _describe_zip(path: Path) -> tuple[str, str]:
         return "a damaged zip archive", "copy it again"
     if any(name.rpartition("/")[2] == "data.pkl" for name in names):
         return "a PyTorch file", _PYTORCH
-    if names and all(name.endswith(".npy") for name in names):
-        return "an archive of NumPy arrays", "give the model, and arrays with --data"
     model = next((name for name in names if name.endswith((".pb", ".h5", ".keras", ".index", ".meta"))), "")
     return f"a zip archive{f' with {model}' if model else ''}", "unpack it and give what is in it"
 
@@ -181,11 +178,6 @@ def _describe_model(path: Path, head: bytes) -> tuple[str, str] | None:
         return "an ONNX model", _ON_CPU
     if head.startswith(_PICKLES):
         return "a pickle, such as PyTorch wrote", _PYTORCH
-    if head.startswith(_NUMPY):
-        return "a NumPy array", "give the model, and arrays with --data"
-    length = int.from_bytes(head[:8], "little")
-    if head[8:9] == b"{" and length < path.stat().st_size:
-        return "a safetensors file", f"it has weights without a model: {_PYTORCH}"
     return None
 
 

@@ -100,7 +100,7 @@ def steps_from_torch(
 ) -> CellSteps:
     """Return a step for each pseudo-layer from the state dict of a PyTorch module or cell."""
     gates = {"lstm": "ifgo", "gru": "rzn"}.get(mode, "h")
-    ends = [f"_l{layer}{way}" for layer in range(layers) for way in ("", "_reverse")[:directions]]
+    ends = [f"_l{layer}{reverse}" for layer in range(layers) for reverse in ("", "_reverse")[:directions]]
     ends = [""] if "weight_ih" in tensors else ends
 
     def step(number: int) -> CellStep:
@@ -131,7 +131,7 @@ def steps_from_named(
     """Return a step for each pseudo-layer from decoded weights, as `--format npz` writes them."""
     gates = {"lstm": "ifgo", "gru": "rzn"}.get(mode, "h")
     ways = ("forward", "backward")[:directions]
-    places = [f"layer_{layer}/{way}/" for layer in range(layers) for way in ways]
+    places = [f"layer_{layer}/{direction}/" for layer in range(layers) for direction in ways]
 
     def step(number: int) -> CellStep:
         def take(field: str) -> list[F64]:

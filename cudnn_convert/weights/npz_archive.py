@@ -74,7 +74,7 @@ def load(path: Path, *, only: str | None = None, strings: bool = False) -> dict[
 
 @dataclass(frozen=True, slots=True)
 class StoredArray:
-    """An array in a file, read on demand: member `key` of an archive, or the `.npy` itself."""
+    """An array in a file: member `key` of an archive, or the `.npy` itself."""
 
     path: Path
     key: str | None
@@ -89,7 +89,7 @@ class StoredArray:
 
 
 def open_arrays(path: Path) -> dict[str, StoredArray]:
-    """Return the arrays of an `.npz` by key, or the array of an `.npy` by the file's name.
+    """Open the arrays of an `.npz` by key, or an `.npy` by its name.
 
     Headers alone are read. Raises ValueError for anything but plain arrays, OSError.
     """

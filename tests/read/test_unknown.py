@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import pickle
 import shutil
@@ -12,10 +11,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
-from safetensors.numpy import save_file
 from support.samples import fixture
 
 from cudnn_convert import ReadError
@@ -69,18 +66,10 @@ KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: path.write_bytes(gzip.compress(b"x")),
         "a gzip file; unpack it and give what is in it",
     ),
-    "npz": (
-        lambda path: path.write_bytes(_npz()),
-        "an archive of NumPy arrays; give the model, and arrays with --data",
-    ),
     "onnx": (as_onnx, f"an ONNX model{RUNS}"),
     "tflite": (
         lambda path: path.write_bytes(b"\x1c\0\0\0TFL3" + bytes(40)),
         f"a TensorFlow Lite model{RUNS}",
-    ),
-    "safetensors": (
-        lambda path: save_file({"w": np.ones(3, np.float32)}, path),
-        f"a safetensors file; it has weights without a model: {TORCH.removeprefix('; ')}",
     ),
     "keras json": (
         lambda path: path.write_text(json.dumps({"class_name": "Sequential", "config": []})),
@@ -95,12 +84,6 @@ KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
         "a folder without a model, whose first entry is thesis.txt",
     ),
 }
-
-
-def _npz() -> bytes:
-    stream = io.BytesIO()
-    np.savez(stream, x=np.ones(3))
-    return stream.getvalue()
 
 
 def told(path: Path) -> str:

@@ -93,7 +93,7 @@ def test_a_convention_moves_gates_and_biases(mode: str, order: str) -> None:
     ]
     usual = "igfo" if mode == "lstm" else "rz"
     gates = "ifgo" if mode == "lstm" else "rzn"
-    holds = {place: gate for place, gate in zip(usual, letters, strict=True)} | {"n": "n"}
+    holds = dict(zip(usual, letters, strict=True)) | {"n": "n"}
     moved = []
     for cell in cells:
         blocks = {

@@ -28,7 +28,10 @@ class ArrayFiles:
 
 
 def list_folder(path: Path, suffix: str, *, alone: bool) -> ArrayFiles | None:
-    """Find the files of a suffix in the folder `path`, or None. With `alone`, no other file may be there."""
+    """Find the files of a suffix in the folder `path`, or return None.
+
+    With `alone`, no other file may be there.
+    """
     if not path.is_dir():
         return None
     entries = sorted(entry for entry, _ in zip(path.iterdir(), range(_MOST), strict=False))
@@ -54,7 +57,10 @@ def make_model(
     blobs: Mapping[str, PartialSizes] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Model:
-    """Return the model of named arrays; `blobs` are known to be parameter blobs. Raises ReadError."""
+    """Return the model of named arrays. Raises ReadError.
+
+    `blobs` are known to be parameter blobs.
+    """
     parameters = dialects.find(path, tensors)
     floats = {key: tensor for key, tensor in tensors.items() if is_float(tensor.dtype)}
     if not (parameters or blobs) and all(len(tensor.shape) == 1 for tensor in floats.values()):

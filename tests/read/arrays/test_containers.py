@@ -22,7 +22,7 @@ def test_a_vector_alone_is_a_blob_whose_sizes_are_asked_for(tmp_path: Path) -> N
     assert line.startswith(
         f"{path}: weights: a blob of 312 values without its graph: name --mode, --layers, "
     )
-    assert "--mode gru --layers 1 --units 4 --directions 2 (input size 3)" in line
+    assert "--mode gru --layers 1 --units 8 --directions 1 (input size 3)" in line
     assert [each.raw[0].name for each in inspect(path).recurrences] == ["weights"]
     model = read(path)
     assert [*model.blobs] == ["weights"]

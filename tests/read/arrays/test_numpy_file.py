@@ -41,5 +41,5 @@ def test_what_is_no_plain_array_is_refused(tmp_path: Path, damage: str) -> None:
         whole = path.read_bytes()
         claimed = whole.replace(b"(3, 4)", b"(3,99)")
         path.write_bytes(whole[:-1] if damage == "cut" else claimed)
-    with pytest.raises(ReadError, match="file: expected plain arrays, found .*; save arrays of numbers, "):
+    with pytest.raises(ReadError, match=r"file: expected plain arrays, found .*; save arrays of numbers, "):
         read(path)

@@ -51,5 +51,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
     text = json.dumps(header).encode()
     body = whole[8 + size :]
     path.write_bytes(len(text).to_bytes(8, "little") + text + (body[:-1] if damage == "cut" else body))
-    with pytest.raises(ReadError, match="expected (a whole safetensors file|numbers of a known type), found"):
+    with pytest.raises(
+        ReadError, match=r"expected (a whole safetensors file|numbers of a known type), found"
+    ):
         read(path)
