@@ -310,15 +310,16 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Graphless:
-    """Words for a source that is weights alone.
+    """What a reader says of a source that is weights alone.
 
     `lack` says what is missing, `cure` how the user gives it, "" where nothing can; `expected` names what a
-    recurrence may be found by.
+    recurrence may be found by. `needs_gpu`: such weights have run on a GPU alone.
     """
 
     lack: str = ""
     cure: str = ""
     expected: str = ""
+    needs_gpu: bool = True
 
 
 @dataclass(frozen=True, slots=True)

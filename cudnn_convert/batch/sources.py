@@ -42,6 +42,8 @@ _GRAPH: Final = "graph.pbtxt"
 _SUFFIXES: Final = frozenset({".pb", ".pbtxt", ".h5", ".hdf5", ".keras"})
 #: Those that nothing but models and their weights have; `.pb` and `.pbtxt` may be messages of any kind.
 _KERAS: Final = frozenset({".h5", ".hdf5", ".keras"})
+#: Suffixes of files of arrays: models by their content alone, for others are data.
+_ARRAYS: Final = frozenset({".npy", ".npz", ".safetensors", ".pt", ".pth", ".params", ".msgpack"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +362,7 @@ def _fold(name: str) -> str:
 
 def _without_suffix(name: str) -> str:
     path = PurePath(name)
-    return str(path.with_suffix("")) if path.suffix.lower() in _SUFFIXES else name
+    return str(path.with_suffix("")) if path.suffix.lower() in _SUFFIXES | _ARRAYS else name
 
 
 _FIELDS: Final = ("source", "out", "flags")

@@ -109,7 +109,8 @@ def _keras(path: Path) -> dict[str, str]:
 _PROGRAM: Final = "cudnn-convert"
 #: Suffixes of sources that are left out of OUT's name.
 _SUFFIXES: Final = frozenset(
-    ".ckpt .index .meta .pb .pbtxt .h5 .hdf5 .keras .weights .data-00000-of-00001".split()
+    ".ckpt .index .meta .pb .pbtxt .h5 .hdf5 .keras .weights .data-00000-of-00001 "
+    ".npy .npz .safetensors .pt .pth .params .msgpack .model".split()
 )
 #: A source with one of these names needs its folder in front.
 SUBCOMMANDS: Final = frozenset(

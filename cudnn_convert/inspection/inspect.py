@@ -45,7 +45,8 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
     tried = alternatives.plan_alternatives(model, replace(options, format="onnx"))
     plans = [plan for _, plan in tried.plans if isinstance(plan, RecurrencesPlan)]
     convention, checked = _convention(tried, options), _has_compared(tried)
-    recurrences = tuple(weights_only.recurrences(model, plans, convention, checked=checked))
+    described = weights_only.recurrences(model, plans, convention, checked=checked)
+    recurrences = tuple(replace(each, needs_gpu=model.graphless.needs_gpu) for each in described)
     singles = [single for plan in plans for single in plan.singles]
     names = [name for single in singles for name in (single.name, single.recurrence.shared)]
     if form is None and not all(is_op_name(name) for name in names if name):
@@ -53,7 +54,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
     inspection = alternatives.build_inspection(
         source,
         model,
-        runs_on_cpu=False if recurrences else True if model.plain.whole else None,
+        runs_on_cpu=_run_weights_on_cpu(model, recurrences),
         recurrences=recurrences,
         signatures=weights_only.signatures(plans[0]) if len(plans) == 1 and not tried.reasons else (),
         gpu_ops=_cudnn_ops(recurrences),
@@ -63,6 +64,13 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
     notes = [*lost, *([_WEIGHTS] if model.keras is KerasFile.HDF5 else [])]
     inspection = alternatives.with_alternatives(inspection, source, tried, options)
     return alternatives.with_notes(alternatives.with_streams_of_weights(inspection, source, options), notes)
+
+
+def _run_weights_on_cpu(model: Model, recurrences: Sequence[InspectedRecurrence]) -> bool | None:
+    """Return True if graphless weights are of layers for a CPU, None where that is unknown."""
+    if recurrences:
+        return False if model.graphless.needs_gpu else None
+    return True if model.plain.whole else None
 
 
 def graph(source: Path, model: Model, options: Options) -> Inspection:

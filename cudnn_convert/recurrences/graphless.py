@@ -376,7 +376,7 @@ class SignatureOptions:
             yield recurrence.note
         if self.layout is None:
             major = "batch" if recurrence.batch_major else "time"
-            yield f"{recurrence.name}: inputs and outputs are {major}-major, as its layer's; --layout chooses"
+            yield f"{recurrence.name}: inputs and outputs are {major}-major; --layout chooses"
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,11 +151,11 @@ MISTAKES: Final = (
     _mistake("inspect net.pt", 1, f"net.pt: source: {KINDS}found a PyTorch file; {NO_TENSORFLOW}"),
     _mistake("inspect old.pt", 1, f"old.pt: source: {KINDS}found a pickle, such as PyTorch wrote; "
              f"{NO_TENSORFLOW}"),
-    _mistake("inspect w.safetensors", 1, f"w.safetensors: source: {KINDS}found a safetensors file; "
-             f"it has weights without a model: {NO_TENSORFLOW}"),
-    _mistake("inspect feeds.npz", 1, f"feeds.npz: source: {KINDS}found an archive of NumPy arrays; give "
-             f"the model, "
-             "and arrays with --data"),
+    _mistake("inspect w.safetensors", 1, "w.safetensors: header: expected a whole safetensors file, found "
+             "a damaged one; copy it again"),
+    _mistake("convert feeds.npz out", 1, "feeds.npz: expected weights under names that a framework gives them, "
+             "or a parameter blob, found none of them; for a blob of another name give --mode, --layers, --units "
+             "and --directions; the longest 1-D tensors are x [3]"),
     _mistake("inspect model.json", 1, f"model.json: source: {KINDS}found the JSON of a Keras model, "
              f"without weights; "
              "give the weights, and this with --architecture"),

@@ -24,7 +24,7 @@ def test_the_signature_that_was_asked_for(tmp_path: Path, layout: str) -> None:
     assert [*signature.outputs] == ["outputs", "state_h", "state_c"]
     assert made.notes == ()
     assert assemble_graph(model, PartialSizes(), SignatureOptions()).notes == (
-        "cudnn_lstm: inputs and outputs are time-major, as its layer's; --layout chooses",
+        "cudnn_lstm: inputs and outputs are time-major; --layout chooses",
     )
     with pytest.raises(UsageError, match="--signature"):
         plan_graph(made, signature="another")

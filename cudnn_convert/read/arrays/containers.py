@@ -16,6 +16,8 @@ from cudnn_convert.read.dialects import keras
 
 #: Entries of a folder that are looked at.
 _MOST: Final = 10_000
+#: The parameters of an RNN of one unit and one input.
+_FEWEST: Final = 4
 _EXPECTED: Final = "weights under names that a framework gives them, or a parameter blob"
 
 
@@ -49,6 +51,11 @@ def join(path: Path, sets: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return tensors
 
 
+def _may_be_blob(tensor: Tensor) -> bool:
+    """Return True for a vector that has room for the smallest recurrence."""
+    return len(tensor.shape) == 1 and tensor.shape[0] >= _FEWEST
+
+
 def make_model(
     path: Path,
     kind: str,
@@ -63,7 +70,7 @@ def make_model(
     """
     parameters = dialects.find(path, tensors)
     floats = {key: tensor for key, tensor in tensors.items() if is_float(tensor.dtype)}
-    if not (parameters or blobs) and all(len(tensor.shape) == 1 for tensor in floats.values()):
+    if not (parameters or blobs) and all(_may_be_blob(tensor) for tensor in floats.values()):
         blobs = dict.fromkeys(floats, PartialSizes())
     return Model(
         path,
@@ -73,6 +80,6 @@ def make_model(
         parameters,
         notes=notes,
         plain=keras.describe_layers(tensors, parameters),
-        graphless=Graphless(lack=f"{path.name} has weights alone", expected=_EXPECTED),
+        graphless=Graphless(f"{path.name} has weights alone", expected=_EXPECTED, needs_gpu=False),
         blobs=blobs or {},
     )
