@@ -543,7 +543,8 @@ def name_conversion(path: Path, options: Options) -> Iterator[None]:
             is_source = False
         if not is_source:
             raise
-        actual = f"a {model.kind} that needs a GPU"
+        why = "needs a GPU" if model.graphless.needs_gpu else "has weights alone"
+        actual = f"a {model.kind} that {why}"
         words = ("cudnn-convert", str(path), "model_cpu")
         advice = f"convert it first: {command(words)}"
         raise ReadError(

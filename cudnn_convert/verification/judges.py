@@ -352,8 +352,10 @@ def _answer(single: Single, compute: Computation, feeds: Mapping[str, Array]) ->
     ends, of = single.signature, single.recurrence.sizes
     answers = {key: feeds[name] for key, name in ends.inputs.items()}
     x = answers["inputs"].swapaxes(0, 1) if single.batch_major else answers["inputs"]
-    zeros = np.zeros((of.layers * of.directions, x.shape[1], of.units), x.dtype)
-    h, c = (answers.get(f"initial_{key}", zeros) for key in ("h", "c"))
+    h, c = (
+        answers.get(f"initial_{key}", np.zeros((of.layers * of.directions, x.shape[1], width), x.dtype))
+        for key, width in (("h", of.width), ("c", of.units))
+    )
     y, h, c = compute(x, h, c, answers.get("sequence_lengths"))
     y = y.swapaxes(0, 1) if single.batch_major else y
     return dict(zip(ends.outputs.values(), (y, h, c), strict=False))

@@ -13,6 +13,7 @@ from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Graphless, Model, PartialSizes, Tensor, is_float
 from cudnn_convert.read import dialects
 from cudnn_convert.read.dialects import keras
+from cudnn_convert.weights.npz_archive import RECORD
 
 #: Entries of a folder that are looked at.
 _MOST: Final = 10_000
@@ -76,7 +77,7 @@ def make_model(
         path,
         kind,
         None,
-        tensors,
+        {key: tensor for key, tensor in tensors.items() if key != RECORD},
         parameters,
         notes=notes,
         plain=keras.describe_layers(tensors, parameters),

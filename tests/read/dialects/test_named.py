@@ -158,6 +158,7 @@ def test_weights_go_on_to_onnx(tmp_path: Path) -> None:
     report = cudnn_convert.convert(tmp_path / "a.npz", tmp_path / "a.onnx", format="onnx", states=True)
     assert report.verification is not None
     assert report.verification.passed
+    assert report.warnings == ()
     assert cudnn_convert.verify(tmp_path / "a.npz", tmp_path / "a.onnx").passed
 
 
