@@ -115,7 +115,7 @@ def as_runner(session: Any, path: Path, part: Part) -> runners.Runner:
     keys = runners.pair_outputs(part.signature.outputs, names)
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        values: list[Any] = session.run(names, {inputs[key]: as_text(value) for key, value in feeds.items()})
+        values: list[Any] = session.run(names, {inputs[key]: as_fed(value) for key, value in feeds.items()})
         return {keys[name]: _bytes(value) for name, value in zip(names, values, strict=True)}
 
     return run
@@ -145,11 +145,14 @@ def _spec(kind: Any) -> runners.TensorSpec:
     return runners.TensorSpec(tensor_dtype_to_np_dtype(kind.elem_type), shape)
 
 
-def as_text(value: Array) -> Array:
-    """Return an array with strings as text.
+def as_fed(value: Array) -> Array:
+    """Return an array with strings as text, and bfloat16 as float32.
 
-    Of bytes ONNX Runtime would take what Python prints.
+    Of bytes ONNX Runtime would take what Python prints. It knows no bfloat16 of NumPy, and artifacts have
+    float32 in its place.
     """
+    if value.dtype.name == "bfloat16":
+        return value.astype(np.float32)
     if value.dtype.kind not in "OSU":
         return value
     texts = [

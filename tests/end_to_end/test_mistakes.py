@@ -154,8 +154,8 @@ MISTAKES: Final = (
     _mistake("inspect w.safetensors", 1, "w.safetensors: header: expected a whole safetensors file, found "
              "a damaged one; copy it again"),
     _mistake("convert feeds.npz out", 1, "feeds.npz: expected weights under names that a framework gives "
-             "them, or a parameter blob, found none of them; for a blob of another name give --mode, --layers, "
-             "--units and --directions; the longest 1-D tensors are x [3]"),
+             "them, or a parameter blob, found none of them; for a blob of another name give --mode, "
+             "--layers, --units and --directions; the longest 1-D tensors are x [3]"),
     _mistake("inspect model.json", 1, f"model.json: source: {KINDS}found the JSON of a Keras model, "
              f"without weights; "
              "give the weights, and this with --architecture"),

@@ -297,18 +297,20 @@ _MOVED: Final = 13  # from this opset on Squeeze and Unsqueeze take their axes a
 def lower(single: Single, *, opset: int = 17) -> Finished:
     """Return the canonical model of a recurrence, with inputs and outputs keyed as in `single`.
 
-    Raises UsageError for an unsupported opset.
+    Those of bfloat16 become float, as in graphs: ONNX Runtime has none in NumPy. Raises UsageError for an
+    unsupported opset.
     """
     require(opset)
     recurrence, ops = single.recurrence, _ProtoBuilder(opset)
-    x = _into(ops, "inputs", recurrence.dtype, swapped=single.batch_major)
-    states = [_into(ops, key, recurrence.dtype) for key in single.inputs if key.startswith("initial_")]
+    dtype = _widen(recurrence.dtype)
+    x = _into(ops, "inputs", dtype, swapped=single.batch_major)
+    states = [_into(ops, key, dtype) for key in single.inputs if key.startswith("initial_")]
     lengths = "sequence_lengths" if recurrence.lengths else ""
     ends = fused_nodes.stack(ops, recurrence, x, states, lengths)
     for key, name in zip(single.outputs, ends, strict=True):
         # The axes of states are the same in each layout.
         swapped = single.batch_major and key == "outputs"
-        _out_of(ops, name, key, recurrence.dtype, swapped=swapped)
+        _out_of(ops, name, key, dtype, swapped=swapped)
     graph = helper.make_graph(
         ops.nodes,
         "cudnn_convert",
@@ -322,7 +324,11 @@ def lower(single: Single, *, opset: int = 17) -> Finished:
 
 def _value(key: str, spec: Spec) -> Any:
     dtype, shape = spec
-    return helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(dtype), shape)
+    return helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(_widen(dtype)), shape)
+
+
+def _widen(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(np.float32) if dtype.name == "bfloat16" else dtype
 
 
 def _into(ops: _ProtoBuilder, key: str, dtype: np.dtype[Any], *, swapped: bool = False) -> str:

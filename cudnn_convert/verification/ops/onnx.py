@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from cudnn_convert.artifacts.onnx import as_text, open_session, subgraphs_of
+from cudnn_convert.artifacts.onnx import as_fed, open_session, subgraphs_of
 from cudnn_convert.formats import CUTS_KEY, part_file
 from cudnn_convert.graph.passes import image_layouts
 from cudnn_convert.model import Array, Part
@@ -149,7 +149,7 @@ class OnnxRunner:
             return []
         fed = {**feed, **{self._renamed[name]: value for name, value in cuts.items()}}
         values = {
-            name: np.asarray(as_text(value), order="C") for name, value in fed.items() if name in self._inputs
+            name: np.asarray(as_fed(value), order="C") for name, value in fed.items() if name in self._inputs
         }
         return [*self._apart.run([*names], values)]
 
