@@ -14,8 +14,8 @@ def test_weights_and_graphs_without_a_signature_are_refused(tmp_path: Path) -> N
     cudnn_convert.convert(SPEECH, tmp_path / "w.npz", verify=False)
     [line] = refused(tmp_path, "run", tmp_path / "w.npz", code=1)
     assert line == (
-        f"{tmp_path / 'w.npz'}: artifact: expected a model that runs on a CPU, found a file of NumPy arrays that "
-        f"has weights alone; convert it first: cudnn-convert {tmp_path / 'w.npz'} model_cpu"
+        f"{tmp_path / 'w.npz'}: artifact: expected a model that runs on a CPU, found a file of NumPy arrays "
+        f"that has weights alone; convert it first: cudnn-convert {tmp_path / 'w.npz'} model_cpu"
     )
     [line] = refused(tmp_path, "run", SPEECH / "model.ckpt", code=1)
     assert line == (
