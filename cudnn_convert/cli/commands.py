@@ -67,7 +67,9 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
         everyday=EVERYDAY,
     )
     source = parser.add_argument(
-        "source", metavar="SOURCE", help="checkpoint, SavedModel, frozen graph, Keras file"
+        "source",
+        metavar="SOURCE",
+        help="checkpoint, SavedModel, frozen graph, Keras file, weights of other frameworks",
     )
     also_complete(source, SUBCOMMANDS)
     out = parser.add_argument("out", metavar="OUT", help="what to write; see --format")

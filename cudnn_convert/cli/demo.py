@@ -22,7 +22,8 @@ _ARCHIVE: Final = "sample.zip"
 def unpack(folder: Path) -> None:
     """Write the files of the sample to `folder`, made if missing.
 
-    Raises UsageError for anything but a new or an empty local folder, and WriteError.
+    The sample alone may be there already: a demo that could not go on leaves it. Raises UsageError for
+    anything but a new or an empty local folder, and WriteError.
     """
     if remote.address_of(folder) is not None:
         raise UsageError(f"DIR {remote.name_of(folder)}: expected a local folder, found an address")
@@ -30,16 +31,22 @@ def unpack(folder: Path) -> None:
     cure = "name another: cudnn-convert demo DIR"
     if os.path.lexists(folder) and not folder.is_dir():
         raise UsageError(f"{what} a file; {cure}")
-    with name_access(folder):
-        if folder.is_dir() and any(folder.iterdir()):
-            raise UsageError(f"{what} one with files; {cure}")
     sample = resources.files("cudnn_convert.cli").joinpath(_ARCHIVE)
+    with sample.open("rb") as file, zipfile.ZipFile(file) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    with name_access(folder):
+        if folder.is_dir() and any(contents.get(path.name) != _read(path) for path in folder.iterdir()):
+            raise UsageError(f"{what} one with files; {cure}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with sample.open("rb") as file, zipfile.ZipFile(file) as archive:
-            archive.extractall(folder)
+        for name, content in contents.items():
+            (folder / name).write_bytes(content)
     except OSError as cause:
         raise WriteError(folder, f"cannot write: {cause.strerror or cause}") from cause
+
+
+def _read(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
 
 
 def calls(folder: Path) -> Iterator[list[str]]:

@@ -15,6 +15,7 @@ from support.command_line import command, contents, refused
 from support.samples import ROOT
 
 from cudnn_convert.cli import demo
+from cudnn_convert.errors import UsageError
 
 MODEL = ROOT / "models" / "crf_tagger"
 NOT_EMPTY = "expected a new or an empty folder, found"
@@ -31,8 +32,12 @@ def test_the_sample_is_the_model_of_the_repository(tmp_path: Path) -> None:
     demo.unpack(tmp_path / "a" / "b")
     assert contents(tmp_path / "a" / "b") == found
     (tmp_path / "empty").mkdir()
-    demo.unpack(tmp_path / "empty")
-    assert contents(tmp_path / "empty") == found
+    for _ in range(2):  # the second call finds what a demo left that could not go on
+        demo.unpack(tmp_path / "empty")
+        assert contents(tmp_path / "empty") == found
+    (tmp_path / "empty" / "model.ckpt.index").write_bytes(b"another")
+    with pytest.raises(UsageError, match=NOT_EMPTY):
+        demo.unpack(tmp_path / "empty")
 
 
 def test_a_folder_with_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
