@@ -2,8 +2,7 @@
 
 The content tells what they are. Sources of the marks: git-lfs v3.7 docs/spec.md; PKWARE APPNOTE 6.3 section
 4.3; POSIX ustar; RFC 1952; onnx v1.20 onnx/onnx.proto `ModelProto`; tensorflow v2.21.0
-tensorflow/compiler/mlir/lite/schema/schema.fbs `file_identifier`; CPython 3.13
-Lib/pickle.py `PROTO`.
+tensorflow/compiler/mlir/lite/schema/schema.fbs `file_identifier`; CPython 3.13 Lib/pickle.py `PROTO`.
 """
 
 import difflib
@@ -28,7 +27,7 @@ _OTHERS: Final = (
     (b"\x28\xb5\x2f\xfd", "a Zstandard file"),
 )
 _TFLITE: Final = b"TFL3"
-#: The protocol mark of a pickle, as `torch.save` wrote before PyTorch 1.6.
+#: The protocol mark of a pickle.
 _PICKLES: Final = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 #: `ir_version`, a small number, and the next field of a ModelProto: a name, a version or its graph.
 _ONNX_FIELDS: Final = frozenset({0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42})
@@ -41,7 +40,6 @@ _LISTED: Final = 1000
 _ON_CPU: Final = (
     "it runs on a CPU as it is: see `cudnn-convert run`, or name the source first for `cudnn-convert verify`"
 )
-_PYTORCH: Final = "give a model of TensorFlow or Keras"
 
 
 def describe(path: Path) -> tuple[str, str]:
@@ -55,7 +53,7 @@ def describe(path: Path) -> tuple[str, str]:
         return "a Git LFS pointer in the place of the file", "get the file with git lfs pull"
     return (
         _describe_archive(path, head)
-        or _describe_model(path, head)
+        or _describe_model(head)
         or _describe_text(path, head)
         or ("a file that is none of these", "")
     )
@@ -165,19 +163,17 @@ def _describe_zip(path: Path) -> tuple[str, str]:
             names = archive.namelist()[:_LISTED]
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         return "a damaged zip archive", "copy it again"
-    if any(name.rpartition("/")[2] == "data.pkl" for name in names):
-        return "a PyTorch file", _PYTORCH
     model = next((name for name in names if name.endswith((".pb", ".h5", ".keras", ".index", ".meta"))), "")
     return f"a zip archive{f' with {model}' if model else ''}", "unpack it and give what is in it"
 
 
-def _describe_model(path: Path, head: bytes) -> tuple[str, str] | None:
+def _describe_model(head: bytes) -> tuple[str, str] | None:
     if head[4:8] == _TFLITE:
         return "a TensorFlow Lite model", _ON_CPU
     if _is_onnx(head):
         return "an ONNX model", _ON_CPU
     if head.startswith(_PICKLES):
-        return "a pickle, such as PyTorch wrote", _PYTORCH
+        return "a pickle, which may run anything", "save its arrays as .npz or safetensors"
     return None
 
 

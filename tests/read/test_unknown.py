@@ -22,7 +22,6 @@ SAVED = fixture("1.15.5-saved_model_words").folder / "model"
 PREFIX = fixture("1.15.5-bilstm_tagger").prefix
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
 RUNS = f"; {unknown._ON_CPU}"
-TORCH = "; give a model of TensorFlow or Keras"
 
 
 def zipped(path: Path, *names: str) -> None:
@@ -52,10 +51,9 @@ KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: zipped(path, "m/saved_model.pb", "m/variables/variables.index"),
         "a zip archive with m/saved_model.pb; unpack it and give what is in it",
     ),
-    "torch": (lambda path: zipped(path, "m/data.pkl", "m/data/0"), f"a PyTorch file{TORCH}"),
-    "old torch": (
+    "pickle": (
         lambda path: path.write_bytes(pickle.dumps({"w": 1}, protocol=2)),
-        f"a pickle, such as PyTorch wrote{TORCH}",
+        "a pickle, which may run anything; save its arrays as .npz or safetensors",
     ),
     "damaged zip": (
         lambda path: path.write_bytes(b"PK\x03\x04" + bytes(50)),

@@ -25,21 +25,46 @@ _KEY: Final = re.compile(
     r"(?P<path>(?:.*[./])?)(?P<field>weight_ih|weight_hh|bias_ih|bias_hh|weight_hr)"
     r"(?P<ending>(?:_l\d{1,9}(?:_reverse)?)?)"
 )
+#: What a weight is computed from, by the suffix or the folder of its name: weight_norm, spectral_norm and
+#: pruning, a dropout of weights as in AWD-LSTM. A weight beside them may be of an earlier step.
+#: Source: pytorch v2.8.0 torch/nn/utils/weight_norm.py, spectral_norm.py, prune.py, parametrize.py; fastai
+#: 2.8 text/models/awdlstm.py WeightDropout.
+_PART: Final = re.compile(
+    r"(?:.*[./])?(?:parametrizations\.)?(?P<weight>(?:weight|bias)_(?:ih|hh|hr)(?:_l\d{1,9}(?:_reverse)?)?)"
+    r"(?:_g|_v|_orig|_raw|\.original\d*)"
+)
 _LAYER: Final = re.compile(r"_l(\d+)")
 _MODES: Final = {4: (Mode.LSTM,), 3: (Mode.GRU,), 1: (Mode.RNN_TANH, Mode.RNN_RELU)}
 _BIASES: Final = ("bias_ih", "bias_hh")
 _MATRIX: Final = 2
+_COMPUTE: Final = (
+    "before the state dict is saved, call torch.nn.utils.parametrize.remove_parametrizations, or what else "
+    "removes weight_norm, spectral_norm, pruning or the dropout of weights"
+)
 _WHOLE: Final = "does the whole file belong to one model?"
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
     """Find every recurrent module and cell, sorted by path. Raises ReadError."""
+    _refuse_parts(path, tensors)
     modules: dict[tuple[str, bool], dict[str, Tensor]] = defaultdict(dict)
     for key, tensor in tensors.items():
         if match := _KEY.fullmatch(key):
             modules[match["path"], bool(match["ending"])][match["field"] + match["ending"]] = tensor
     sets = (_parameters(_Module(path, *where, own)) for where, own in sorted(modules.items()))
     return tuple(parameters for parameters in sets if parameters is not None)
+
+
+def is_weight(key: str) -> bool:
+    """Return True if a recurrent module or cell has such a key."""
+    return _KEY.fullmatch(key) is not None
+
+
+def _refuse_parts(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    for key in tensors:
+        if match := _PART.fullmatch(key):
+            expected, actual = f"{match['weight']} itself", "a part that it is computed from"
+            raise ReadError(path, key, expected=expected, found=actual, advice=_COMPUTE)
 
 
 @dataclass(frozen=True, slots=True)
