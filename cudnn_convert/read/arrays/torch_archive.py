@@ -104,11 +104,11 @@ class View:
         content = self.member.read(self.offset * width, count * width)
         if self.member.swapped:
             part = width // 2 if self.dtype.kind == "c" else width
-            values = np.frombuffer(content, f"u{part}").byteswap().view(self.dtype)
-        else:
-            values = np.frombuffer(content, self.dtype)
-        strides = [stride * width for stride in self.strides]
-        view = np.lib.stride_tricks.as_strided(values, self.shape, strides, writeable=False)
+            content = np.frombuffer(content, f"u{part}").byteswap().tobytes()
+        # The stride of an axis with one place means nothing, and may be any number.
+        axes = zip(self.shape, self.strides, strict=True)
+        strides = [stride * width if size > 1 else width for size, stride in axes]
+        view: Array = np.ndarray(self.shape, self.dtype, content, strides=strides)
         return np.ascontiguousarray(view).reshape(self.shape)
 
 
