@@ -27,6 +27,16 @@ CASES: dict[str, dict[str, Any]] = {
     "torch/lstm_float16/weights.npz": {},
     "torch/lstm_bfloat16/weights.safetensors": {},
     "torch/model/weights.safetensors": {},
+    "torch/lstm_bi_2l/weights.pt": {},
+    "torch/gru_bi/weights.pt": {},
+    "torch/lstm_float16/weights.pt": {},
+    "torch/lstm_no_bias_2l/weights.pt": {},
+    "torch/lstm_projected_bi_2l/weights.pt": {},
+    "torch/rnn_tanh_bi_2l/weights.pt": {"mode": "rnn_tanh"},
+    "torch/rnn_relu_2l/weights.pt": {"mode": "rnn_relu"},
+    "torch/model/weights.pt": {},
+    "torch/containers/lightning.ckpt": {},
+    "torch/containers/strided.pt": {},
 }
 #: Those that go to every format in the first tier; the others go to ONNX alone there.
 EVERYWHERE = ("torch/lstm_bi_2l/weights.npz",)

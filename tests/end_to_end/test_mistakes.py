@@ -148,9 +148,11 @@ MISTAKES: Final = (
              "unpack it and give what is in it"),
     _mistake("inspect model.tar.gz", 1, f"model.tar.gz: source: {KINDS}found a gzip file; "
              "unpack it and give what is in it"),
-    _mistake("inspect net.pt", 1, f"net.pt: source: {KINDS}found a PyTorch file; {NO_TENSORFLOW}"),
-    _mistake("inspect old.pt", 1, f"old.pt: source: {KINDS}found a pickle, such as PyTorch wrote; "
-             f"{NO_TENSORFLOW}"),
+    _mistake("inspect net.pt", 1, "net.pt: file: expected a state dict, tensors by name, found an object of "
+             "nets.Tagger, which is not built; save its weights alone: torch.save(model.state_dict(), "
+             "'weights.pt')"),
+    _mistake("inspect old.pt", 1, f"old.pt: source: {KINDS}found a pickle, which may run anything; "
+             "save its arrays as .npz or safetensors"),
     _mistake("inspect w.safetensors", 1, "w.safetensors: header: expected a whole safetensors file, found "
              "a damaged one; copy it again"),
     _mistake("convert feeds.npz out", 1, "feeds.npz: expected weights under names that a framework gives "
@@ -241,7 +243,7 @@ def _make_archives(folder: Path) -> None:
     with tarfile.open(folder / "model.tar.gz", "w:gz") as packed:
         packed.add(index, index.name)
     with zipfile.ZipFile(folder / "net.pt", "w") as archive:
-        archive.writestr("net/data.pkl", b"")
+        archive.writestr("net/data.pkl", b"\x80\x02cnets\nTagger\n)R.")
 
 
 def _rows() -> Iterator[Any]:

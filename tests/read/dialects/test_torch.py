@@ -113,3 +113,36 @@ def test_a_set_that_is_not_whole_is_refused(key: str, shape: tuple[int, ...] | N
 @pytest.mark.parametrize("shape", [(20,), (19, 5), (10, 5), (20, 0), (35, 7)])
 def test_names_of_other_shapes_are_of_another_module(shape: tuple[int, ...]) -> None:
     assert find(module(Mode.LSTM) | {"weight_hh_l0": InMemory(np.ones(shape))}) == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "weight"),
+    [
+        ("a.weight_hh_l0_g", "weight_hh_l0"),
+        ("a.weight_hh_l0_reverse_v", "weight_hh_l0_reverse"),
+        ("weight_hh_orig", "weight_hh"),
+        ("b.weight_hh_l1_raw", "weight_hh_l1"),
+        ("a.parametrizations.weight_ih_l0.original", "weight_ih_l0"),
+        ("parametrizations.bias_hh_l1_reverse.original0", "bias_hh_l1_reverse"),
+    ],
+)
+def test_a_weight_that_is_computed_is_refused(key: str, weight: str) -> None:
+    """Also beside what was computed in an earlier step."""
+    with pytest.raises(ReadError) as caught:
+        torch.find(PATH, module(Mode.LSTM, layers=1) | {key: InMemory(np.ones((20, 1)))})
+    told = (
+        f"{PATH}: {key}: expected {weight} itself, found a part that it is computed from; before the state "
+    )
+    assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    "key", ["weight_g", "head.weight_v", "weight_hh_l0_extra", "weight_norm.weight_orig"]
+)
+def test_parts_of_other_weights_are_no_matter(key: str) -> None:
+    assert len(find(module(Mode.LSTM) | {key: InMemory(np.ones((20, 1)))})) == 1
+
+
+def test_keys_of_weights() -> None:
+    assert torch.is_weight("a.b/weight_hh_l0_reverse")
+    assert not torch.is_weight("embedding.weight")
