@@ -16,6 +16,7 @@ import members
 import messages
 import octets
 import onnx
+import pickles
 import stores
 import trees
 from google.protobuf import text_format
@@ -152,5 +153,6 @@ _CHANGES: Mapping[tuple[str, ...], members.Change] = {
     (".npz",): lambda rng, _, data: members.mutated(rng, data, members.array),
     (".keras",): lambda rng, _, data: members.mutated(rng, data, _member),
     (".tflite",): lambda rng, _, data: lite.mutated(rng, data),
+    (".pt",): pickles.mutated,
     (".safetensors",): lambda rng, _, data: members.safetensors(rng, data),
 }

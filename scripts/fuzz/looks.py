@@ -102,8 +102,7 @@ def _read_all(model: Model) -> None:
     for one in model.canonical:
         try:
             for mode in one.modes:
-                one.decode(mode)
-            one.tensors()
+                [*one.decode(mode)]
         except CudnnConvertError as error:
             refused = refused or error
     if refused is not None:

@@ -27,6 +27,7 @@ from cudnn_convert.storage import RECORD
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
 TF1 = DATA / "tf1" / "1.15.5"
+TORCH = DATA / "arrays" / "torch"
 KERAS = DATA / "keras"
 EXPORTS = DATA / "keras3_exports"
 #: Weights without a graph: the source of every artifact, for it is planned in a millisecond.
@@ -40,6 +41,7 @@ RECORDED_ENDS = {"inputs": ("c:0", "h:0", "x:0"), "outputs": ("rnn_out:0", "stat
 SHAPES = "checkpoint of any shapes"
 #: The readers of what has to be made first.
 _OF_ARTIFACTS = ("artifact", "artifact arrays", "artifact record", "verify frozen", "verify SavedModel")
+_OF_ARTIFACTS += ("arrays, npz", "arrays, safetensors")
 _OF_ARTIFACTS += ("verify checkpoint", "verify tflite", "verify archive", "verify HDF5")
 
 
@@ -66,7 +68,7 @@ def origins(only: str = "") -> list[Origin]:
 
 def recorded() -> list[Origin]:
     """Those that lie in tests/data as they are."""
-    return [*_checkpoints(), *_graphs(), *_keras(), *_given()]
+    return [*_checkpoints(), *_graphs(), *_keras(), *_arrays(), *_given()]
 
 
 def _folder(path: Path, unwanted: tuple[str, ...] = ()) -> dict[str, bytes]:
@@ -142,6 +144,34 @@ def _only(path: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes()}
 
 
+def _arrays() -> Iterator[Origin]:
+    """Weights of other frameworks, the smallest of each kind of file, and one that this tool wrote."""
+    for name in (
+        "state_dict.pt",
+        "checkpoint.pt",
+        "lightning.ckpt",
+        "parameters_with_state.pt",
+        "strided.pt",
+    ):
+        yield Origin("PyTorch file", "a.pt", {"a.pt": (TORCH / "containers" / name).read_bytes()})
+    for name in ("module.pt", "script.pt", "legacy.pt"):
+        yield Origin("PyTorch file, refused", "a.pt", {"a.pt": (TORCH / "containers" / name).read_bytes()})
+    for kind in ("npz", "safetensors"):
+        for name in ("lstm_bi_2l", "gru_2l"):
+            path = TORCH / name / f"weights.{kind}"
+            yield Origin(f"arrays, {kind}", path.name, _only(path))
+    with np.load(TORCH / "lstm_cell" / "weights.npz") as cell:
+        folder = {f"{key}.npy": _array(cell[key]) for key in cell.files}
+    yield Origin("arrays, npy", ".", folder)
+    yield Origin("arrays, npy", "blob.npy", {"blob.npy": _array(np.arange(312, dtype=np.float32))})
+
+
+def _array(value: Any) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, value)
+    return stream.getvalue()
+
+
 def _given() -> Iterator[Origin]:
     yield Origin("recording", "recording.npz", {"recording.npz": RECORDING.read_bytes()}, "recording")
     feeds = io.BytesIO()
@@ -192,9 +222,8 @@ def _examples() -> Iterator[Origin]:
         yield Origin("data of Parquet", "a.parquet", {"a.parquet": table.getvalue()}, "parquet")
     else:
         print("Parquet is left out; install it: pip install 'cudnn-convert[parquet]'", file=sys.stderr)
-    array = io.BytesIO()
-    np.save(array, rng.normal(size=(7, 3, 2)).astype(np.float32))
-    yield Origin("data of NumPy", "x.npy", {"x.npy": array.getvalue()}, "npy")
+    array = _array(rng.normal(size=(7, 3, 2)).astype(np.float32))
+    yield Origin("data of NumPy", "x.npy", {"x.npy": array}, "npy")
 
 
 def _example(row: Mapping[str, Any]) -> bytes:
@@ -212,6 +241,10 @@ def _artifacts() -> list[Origin]:
         folder = Path(held)
         _in_child(lambda: _make(folder))
         found = [
+            Origin(f"arrays, {kind}", f"model.{kind}", _only(folder / f"model.{kind}"))
+            for kind in ("npz", "safetensors")
+        ]
+        found += [
             Origin("artifact arrays", f"model.{kind}", _only(folder / f"model.{kind}"), "arrays")
             for kind in ("npz", "safetensors")
         ]
