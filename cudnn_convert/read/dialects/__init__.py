@@ -15,7 +15,9 @@ Entry: `find`, which asks every dialect.
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import CanonicalParameters, Tensor, is_float
@@ -32,7 +34,13 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
     """
     weights = [parameters for dialect in DIALECTS for parameters in dialect.find(path, tensors)]
     for parameters in weights:
-        if not is_float(parameters.dtype) and not parameters.may_be_dense:
-            where = parameters.scope.rstrip("/") or "the root scope"
-            raise ReadError(path, where, expected="weights of a float type", found=f"{parameters.dtype}")
-    return tuple(parameters for parameters in weights if is_float(parameters.dtype))
+        if not parameters.may_be_dense and (others := _list_others(parameters)):
+            key, dtype = others[0]
+            raise ReadError(path, key, expected="weights of a float type", found=f"{dtype}")
+    return tuple(parameters for parameters in weights if not _list_others(parameters))
+
+
+def _list_others(parameters: CanonicalParameters) -> list[tuple[str, np.dtype[Any]]]:
+    """List the weights of a set that are no floats, each by its key."""
+    types = ((parameters.scope + key, tensor.dtype) for key, tensor in parameters.tensors.items())
+    return [(key, dtype) for key, dtype in types if not is_float(dtype)]
