@@ -23,7 +23,6 @@ KINDS: Final = (
 )
 NO_FLAG: Final = "expected a flag of cudnn-convert, found an unknown one; "
 SUFFIXES: Final = "choose one of .pb, .onnx, .tflite, .keras, .h5, .hdf5, .npz, .safetensors, or write "
-NO_TENSORFLOW: Final = "give a model of TensorFlow or Keras"
 SHAPE: Final = "--inputs: expected a shape like [?,?,39], found "
 NEW: Final = "expected a new path, found "
 

@@ -1,4 +1,4 @@
-"""Finds the storages of a PyTorch file in its zip, and reads views of them.
+"""Reads tensors from the zip of a PyTorch file, as views of stored members.
 
 The file is a zip of stored members below one folder: a pickle `data.pkl`, a member of `data/` for each
 storage, and mostly `version` and `byteorder`. PyTorch stores each member as it is, so a view is read from its
@@ -53,7 +53,10 @@ TYPES: Final[Mapping[str, Any]] = MappingProxyType(
 
 @dataclass(slots=True)
 class _Member:
-    """The bytes of a storage in the file; its checksum is computed once, before any of it is used."""
+    """The bytes of a storage in the file.
+
+    The checksum is computed once, before the first bytes are used.
+    """
 
     path: Path
     name: str
@@ -64,7 +67,10 @@ class _Member:
     checked: bool = field(default=False, compare=False)
 
     def read(self, begin: int, size: int) -> bytes:
-        """Read bytes of the storage. Raises ReadError where they are not those that were written."""
+        """Read bytes of the storage.
+
+        Raises ReadError where they are not those that were written.
+        """
         with self.path.open("rb") as file:
             if not self.checked:
                 self._check(file)
@@ -89,7 +95,7 @@ class _Member:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor: a view of a storage, whose offset and strides count elements."""
+    """A tensor as a view of a storage, with offset and strides in elements."""
 
     member: _Member
     offset: int
@@ -113,12 +119,18 @@ class View:
 
 
 def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Return how many elements lie from the first of a view to its last; none of the sizes is 0."""
+    """Return the number of elements from the first of a view to the last.
+
+    All sizes are positive.
+    """
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def list_roots(path: Path) -> list[str]:
-    """List the folders of a zip that have a pickle of PyTorch; of another file there are none."""
+    """List the folders of a zip with a pickle of PyTorch.
+
+    Another file has none.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name.rpartition("/") for name in archive.namelist()]
@@ -128,7 +140,10 @@ def list_roots(path: Path) -> list[str]:
 
 
 class Archive:
-    """The members of a PyTorch file by name. Raises ReadError for a file with two of one name."""
+    """The members of a PyTorch file by name.
+
+    Raises ReadError for a file with two of one name.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -156,7 +171,10 @@ class Archive:
         return [name.removeprefix(root) for name in self._infos if name.startswith(root)]
 
     def read_pickle(self) -> bytes:
-        """Read the pickle. Raises ReadError where it is damaged, or larger than the limits allow."""
+        """Read the pickle.
+
+        Raises ReadError where it is damaged, or larger than the limits allow.
+        """
         member, most = self._member(PICKLE), context.current().expanded
         if member.size > most:
             expected, actual = f"a pickle of at most {most} bytes", f"{member.size}"
@@ -165,7 +183,10 @@ class Archive:
         return member.read(0, member.size)
 
     def view(self, key: str, claim: Claim) -> View:
-        """Return the tensor of a claim under `key`. Raises ReadError where it leaves its storage."""
+        """Return the tensor of a claim under `key`.
+
+        Raises ReadError where it leaves its storage.
+        """
         member, dtype = self._member(f"data/{claim.storage.key}"), np.dtype(TYPES[claim.dtype])
         has, element = member.size, np.dtype(TYPES.get(claim.storage.dtype, "u1")).itemsize
         needs = claim.storage.count * element
@@ -181,7 +202,10 @@ class Archive:
         return View(member, claim.offset, claim.shape, claim.strides, dtype)
 
     def _is_swapped(self) -> bool:
-        """Return True if numbers have the other order of bytes; a file before PyTorch 2.0 does not say it."""
+        """Return True if numbers have the other order of bytes.
+
+        A file before PyTorch 2.0 does not say it.
+        """
         if f"{self._root}/byteorder" not in self._infos:
             return sys.byteorder != "little"
         member = self._member("byteorder")
@@ -192,7 +216,10 @@ class Archive:
         return order.decode() != sys.byteorder
 
     def _member(self, name: str) -> _Member:
-        """Return the member `name` of the file's folder, whose bytes lie in the file. Raises ReadError."""
+        """Return the member `name` of the file's folder.
+
+        Raises ReadError where its bytes do not lie in the file.
+        """
         full = f"{self._root}/{name}"
         if full not in self._members:
             self._members[full] = self._find(full)

@@ -1,4 +1,4 @@
-"""Reads the state dict of a PyTorch file, as `torch.save` writes it since PyTorch 1.6.
+"""Reads the state dict of a PyTorch file, written by PyTorch 1.6 or later.
 
 TorchScript, whole pickled modules and the format before 1.6 are refused, each with how to save it anew.
 
@@ -48,7 +48,7 @@ _Keys = tuple[str, ...]
 
 
 def recognise(path: Path) -> ArrayFiles | None:
-    """Return the file at `path` if PyTorch wrote it, in any of its formats but a plain pickle."""
+    """Return the file at `path` if written by `torch.save` or TorchScript."""
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -89,9 +89,10 @@ def read(source: ArrayFiles) -> Model:
 
 
 def _choose(archive: Archive, value: Entries, *, is_foreign: bool) -> tuple[_Keys, Entries]:
-    """Return the only mapping with recurrences; without any the only one with tensors, or the whole.
+    """Return the only mapping with recurrences, with its keys.
 
-    Raises ReadError where there is no tensor, AmbiguousSourceError where several have recurrences.
+    Without any it is the whole, or the only mapping with tensors. Raises ReadError where there is no tensor,
+    AmbiguousSourceError where several have recurrences.
     """
     path = archive.path
     mappings = ((keys, entries) for keys, entries in _walk(value) if _has_tensors(entries))
@@ -110,9 +111,9 @@ def _choose(archive: Archive, value: Entries, *, is_foreign: bool) -> tuple[_Key
 
 
 def _walk(value: Entries) -> Iterator[tuple[_Keys, Entries]]:
-    """Yield each mapping of the file once, with the keys that lead to it, the outer ones first.
+    """Yield each mapping of the file once, from the outside to the inside.
 
-    A mapping may contain itself. What an optimizer keeps is left out.
+    With it come the keys that lead to it. A mapping may contain itself. What an optimizer keeps is left out.
     """
     start: _Keys = ()
     seen, waiting = {id(value)}, deque([(start, value)])
@@ -130,13 +131,19 @@ def _has_tensors(entries: Entries) -> bool:
 
 
 def _holds_recurrence(archive: Archive, entries: Entries) -> bool:
-    """Return True if the tensors of a mapping hold a recurrence. Raises ReadError for half of one."""
+    """Return True if the tensors of a mapping hold a recurrence.
+
+    Raises ReadError for half of one.
+    """
     sets = dialects.find(archive.path, _tensors(archive, entries))
     return any(not parameters.may_be_dense for parameters in sets)
 
 
 def _tensors(archive: Archive, entries: Entries) -> dict[str, Tensor]:
-    """Return the tensors of a mapping. Raises ReadError for a weight of a recurrence that is unreadable."""
+    """Return the tensors of a mapping.
+
+    Raises ReadError for a weight of a recurrence that is unreadable.
+    """
     for key, what in _list_unreadable(entries):
         if torch.is_weight(key):
             advice = "save it as a dense tensor of floats"
@@ -146,14 +153,14 @@ def _tensors(archive: Archive, entries: Entries) -> dict[str, Tensor]:
 
 
 def _list_unreadable(entries: Entries) -> list[tuple[str, str]]:
-    """List the tensors that are left out, each with what it is."""
+    """List the unreadable tensors by key, each with a description."""
     unreadable = ((key, value.what) for key, value in entries.items() if isinstance(value, Unreadable))
     claims = ((key, value.dtype) for key, value in entries.items() if isinstance(value, Claim))
     return [*unreadable, *((key, f"a tensor of {dtype}") for key, dtype in claims if dtype not in TYPES)]
 
 
 def _describe(value: Any) -> str:
-    """Describe what is no state dict."""
+    """Describe a value in the place of a state dict."""
     if isinstance(value, Claim | Unreadable):
         return "a tensor without a name"
     if isinstance(value, Opaque):
@@ -166,7 +173,7 @@ def _describe(value: Any) -> str:
 
 
 def _ask(path: Path, choices: list[_Keys], *, is_foreign: bool) -> str:
-    """Return a reason that says how to save one of several state dicts."""
+    """Return a reason with the code for saving one of several state dicts."""
     load = f"torch.load({path.name!r}, 'cpu'{', weights_only=False' if is_foreign else ''})"
     wanted = f"torch.save({load}{_index(choices[-1])}, 'weights.pt')"
     expected = "weights: expected one state dict with recurrences"

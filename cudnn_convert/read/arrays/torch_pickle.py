@@ -1,6 +1,6 @@
-"""Reads the pickle of a PyTorch file without running anything of it.
+"""Follows the pickle of a PyTorch file, by placeholders for all names.
 
-The opcodes are followed here, not by an unpickler: no name is imported and nothing is called. A few names of
+No unpickler of Python is at work: no name is imported, and nothing is called or run. A few names of
 PyTorch stand for what they would make, a claim about a tensor. Every other class, and what a call of it would
 make, is an `Opaque`, which takes any state and items and keeps none. Lists, sets and bytes are opaque too.
 
@@ -29,14 +29,14 @@ _LONGEST, _ARGUMENTS, _AXES = 1000, 32, 32
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """Stands for a class, an instance of it or another value, by its name."""
+    """A class, an instance or another value, by name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A claim about the member `key`: it has `count` elements of a type of PyTorch's."""
+    """A claim about the member `key`: `count` elements of a PyTorch type."""
 
     dtype: str
     key: str
@@ -56,7 +56,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A tensor that is no view of a storage; `what` describes it."""
+    """A tensor other than a view of a storage, with a description."""
 
     what: str
 
@@ -99,12 +99,12 @@ _LIST, _SET, _BYTES, _OBJECT = Opaque("list"), Opaque("set"), Opaque("bytes"), O
 
 
 class PickleError(ValueError):
-    """A pickle that is damaged, or that no writer of PyTorch makes."""
+    """A damaged pickle, or a pickle unknown to PyTorch."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Stands for a name whose calls mean something: `make` takes their arguments."""
+    """A name with a meaning; `make` takes the arguments of a call."""
 
     make: Callable[[tuple[Any, ...]], Any]
 
@@ -122,7 +122,7 @@ class _Type:
 
 
 def load(content: bytes) -> tuple[Any, bool]:
-    """Return what a pickle describes, and True if it names a class that is unknown here.
+    """Return the described value, and True if the pickle has names of others.
 
     Mappings are `Entries`. Raises PickleError.
     """
@@ -145,7 +145,7 @@ def load(content: bytes) -> tuple[Any, bool]:
 
 
 class _Machine:
-    """The stack of a pickle, those below its marks, and its memo."""
+    """The stack of a pickle, the stacks below the marks, and the memo."""
 
     def __init__(self) -> None:
         self._stack: list[Any] = []
@@ -172,7 +172,7 @@ class _Machine:
         return items
 
     def pop_one(self) -> None:
-        """Pop the top, or a mark that nothing is above, as `_Unpickler.load_pop` does."""
+        """Pop the top, or a mark on top, as `_Unpickler.load_pop` does."""
         if self._stack:
             self._stack.pop()
         else:
@@ -198,7 +198,7 @@ class _Machine:
         self._stack.append(value)
 
     def call(self, arguments: Any, function: Any) -> None:
-        """Push what a call of a name would make."""
+        """Push the placeholder for the result of a call."""
         if not isinstance(arguments, tuple):
             raise PickleError("a call without arguments")
         if isinstance(function, _Mark) and len(arguments) > _ARGUMENTS:
@@ -213,7 +213,7 @@ class _Machine:
             raise PickleError("a call of what is no name")
 
     def set_items(self, items: list[Any]) -> None:
-        """Put keys and values into the mapping below them; of other values they are dropped."""
+        """Put keys and values into the mapping below, or drop the items."""
         entries = self._stack[-1]
         if len(items) % 2:
             raise PickleError("a key without a value")
@@ -222,7 +222,7 @@ class _Machine:
                 _set_item(entries, key, value)
 
     def load_storage(self) -> None:
-        """Push the storage that a persistent id names."""
+        """Push the storage of a persistent id."""
         match self._stack.pop():
             case ("storage", _StorageType(dtype), str(key), str(), count) if _is_count(count):
                 self._stack.append(Storage(dtype, key, count))
@@ -240,7 +240,7 @@ def _set_item(entries: Entries, key: Any, value: Any) -> None:
 
 
 def _resolve(module: str, name: str) -> Any:
-    """Return what stands for a name, None for a name that is unknown here."""
+    """Return the placeholder for a known name, else None."""
     if (module, name) in _NAMED:
         return _NAMED[module, name]
     if module in ("torch", "torch.storage") and name in _STORAGES:
@@ -254,7 +254,7 @@ def _resolve(module: str, name: str) -> Any:
 
 
 def _make_entries(arguments: tuple[Any, ...]) -> Entries:
-    """Return an empty mapping; a defaultdict has what it makes as an argument."""
+    """Return an empty mapping; a defaultdict has a class as argument."""
     if len(arguments) > 1 or (arguments and not isinstance(arguments[0], Opaque)):
         raise PickleError("a mapping of arguments")
     return {}
@@ -305,7 +305,7 @@ def _rebuild_parameter(arguments: tuple[Any, ...]) -> Any:
 
 
 def _rebuild_from_type(arguments: tuple[Any, ...]) -> Any:
-    """Make a plain tensor with attributes; one of another class may mean other values."""
+    """Make a plain tensor with attributes; other classes may mean other values."""
     function, kind, given, *_ = arguments
     is_plain = isinstance(kind, Opaque) and kind.name in _PLAIN
     if is_plain and isinstance(function, _Mark) and isinstance(given, tuple):
@@ -363,14 +363,14 @@ def _push_object(machine: _Machine) -> None:
 
 
 def _push_new(machine: _Machine, *, keywords: bool) -> None:
-    """Follow NEWOBJ and NEWOBJ_EX; keyword arguments mean nothing to the names that are known here."""
+    """Follow NEWOBJ and NEWOBJ_EX, without the keyword arguments."""
     if keywords:
         machine.pop()
     machine.call(machine.pop(), machine.pop())
 
 
 def _replace(value: Opaque) -> Callable[[_Machine, Any], None]:
-    """Return a step that takes all above a mark, and pushes an opaque value."""
+    """Return a step to replace all above a mark by an opaque value."""
 
     def step(machine: _Machine, _: Any) -> None:
         machine.pop_to_mark()
@@ -385,7 +385,7 @@ def _push_global(machine: _Machine, _: Any) -> None:
 
 
 def _keep(_: _Machine, argument: Any) -> None:
-    """Do nothing: a frame or a version changes no value."""
+    """Leave the stack as for a frame or a version."""
 
 
 def _push_argument(machine: _Machine, argument: Any) -> None:
@@ -401,7 +401,7 @@ def _memorize(machine: _Machine, argument: Any) -> None:
 
 
 def _pop_item(machine: _Machine, _: Any) -> None:
-    """Drop what is added to a list, or the state that an object gets."""
+    """Drop an item of a list, or the state of an object."""
     machine.pop()
     machine.top()
 
