@@ -35,6 +35,9 @@ _DAMAGED: Final = (zipfile.BadZipFile, RuntimeError, ValueError, NotImplementedE
 _HEADER: Final = struct.Struct("<4s22xHH")
 _LOCAL: Final = b"PK\x03\x04"
 _ENCRYPTED: Final = 1
+#: What torch.save writes after `torch.serialization.set_crc32_options(False)`, as torch 2.14.1 does. PyTorch
+#: itself checks none (pytorch v2.8.0 CMakeLists.txt, MINIZ_DISABLE_ZIP_READER_CRC32_CHECKS).
+_UNCHECKED: Final = 0
 _CHUNK: Final = 1 << 20
 _STORED: Final = "a stored member, as torch.save writes it"
 _PACK: Final = "save it with torch.save, and leave the file as it is"
@@ -72,7 +75,7 @@ class _Member:
         Raises ReadError where they are not those that were written.
         """
         with self.path.open("rb") as file:
-            if not self.checked:
+            if self.checksum != _UNCHECKED and not self.checked:
                 self._check(file)
             file.seek(self.begin + begin)
             content = file.read(size)
@@ -86,10 +89,8 @@ class _Member:
         while left and (chunk := file.read(min(left, _CHUNK))):
             checksum, left = zlib.crc32(chunk, checksum), left - len(chunk)
         if left or checksum != self.checksum:
-            # PyTorch itself checks none, and torch.serialization.set_crc32_options(False) writes wrong ones.
-            advice = f"{AGAIN}, or save it with the checksums that torch.save computes by default"
             expected, actual = f"the checksum {self.checksum:08x}", f"{checksum:08x}"
-            raise ReadError(self.path, self.name, expected=expected, found=actual, advice=advice)
+            raise ReadError(self.path, self.name, expected=expected, found=actual, advice=AGAIN)
         self.checked = True
 
 

@@ -70,7 +70,9 @@ def read(source: ArrayFiles) -> Model:
             raise ReadError(path, "file", expected=expected, found=actual, advice=advice)
     archive = Archive(path)
     if any(name == "constants.pkl" or name.startswith("code/") for name in archive.names):
-        advice = f"save its weights: torch.save(torch.jit.load({path.name!r}).state_dict(), 'weights.pt')"
+        advice = (
+            f"save its weights: torch.save(torch.jit.load({path.name!r}, 'cpu').state_dict(), 'weights.pt')"
+        )
         raise ReadError(path, "file", expected=_EXPECTED, found="a program of TorchScript", advice=advice)
     try:
         value, is_foreign = torch_pickle.load(archive.read_pickle())

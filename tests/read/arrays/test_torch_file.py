@@ -34,7 +34,7 @@ REFUSED = {
         "state dict with torch.save of PyTorch 1.6 or later",
     ),
     "script.pt": "file: expected a state dict, tensors by name, found a program of TorchScript; save its "
-    "weights: torch.save(torch.jit.load('script.pt').state_dict(), 'weights.pt')",
+    "weights: torch.save(torch.jit.load('script.pt', 'cpu').state_dict(), 'weights.pt')",
     "weight_norm.pt": "weight_hh_l0_g: expected weight_hh_l0 itself, found a part that it is computed from; "
     "before the state dict is saved, call torch.nn.utils.parametrize.remove_parametrizations, or what else "
     "removes weight_norm, spectral_norm, pruning or the dropout of weights",
