@@ -67,6 +67,11 @@ FILES: dict[str, dict[str, str]] = {
         "runs/model.ckpt-9000": f"{TF1}/gru_bi/model.ckpt",
         **WEIGHTS,
     },
+    "docs/tutorials/other-frameworks.md": {
+        "encoder.pt": "tests/data/arrays/torch/lstm_bi_2l/weights.pt",
+        "jax.npy": "tests/data/arrays/jax/lstm_bi_2l/weights.npy",
+        "tagger/model.ckpt": TAGGER,
+    },
     "docs/tutorials/frozen-graph.md": {"frozen.pb": f"{TF1}/frozen_binary/frozen.pb"},
     "docs/tutorials/saved-model-1.md": {
         "words": f"{TF1}/saved_model_words/model",
@@ -152,6 +157,7 @@ SLOW = {
     "docs/tutorials/streaming-which.md": (*STREAMING, "cudnn_convert/plan/fixed_steps.py"),
     "docs/tutorials/training-on.md": ("cudnn_convert/compat/", "cudnn_convert/recurrences/named_weights.py"),
     "docs/tutorials/weights.md": ("cudnn_convert/recurrences/",),
+    "docs/tutorials/other-frameworks.md": ("cudnn_convert/read/arrays/", "cudnn_convert/read/dialects/"),
     "docs/library.md": ("cudnn_convert/__init__.py", "cudnn_convert/calls.py"),
     "docs/serving.md": (),
     "docs/states.md": ("cudnn_convert/plan/streaming.py", "cudnn_convert/verification/streaming.py"),
