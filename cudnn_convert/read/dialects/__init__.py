@@ -7,6 +7,8 @@ A dialect is a way in which a program names weights that are no parameter blob.
 * keras  : Recognises Keras layers, plain layers too, by names and shapes of weights.
 * named  : Names of the weights that `--format npz` and `--format safetensors` write.
 * torch  : Names of PyTorch's recurrent modules and cells in a state dict.
+* flax   : Names of Flax's recurrent cells: linen's and nnx's, one cell or two directions.
+* haiku  : Names of Haiku's recurrent cores, `<module>/<parameter>`; matrices are `[in, out]`.
 
 May import: errors, model, weights, read.tensorbundle.
 Entry: `find`, which asks every dialect.
@@ -21,10 +23,10 @@ import numpy as np
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import CanonicalParameters, Tensor, is_float
-from cudnn_convert.read.dialects import contrib, keras, named, regions, torch
+from cudnn_convert.read.dialects import contrib, flax, haiku, keras, named, regions, torch
 
 #: One file each, with `find(path, tensors)`.
-DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras, named, torch)
+DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras, named, torch, flax, haiku)
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
