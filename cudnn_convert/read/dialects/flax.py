@@ -143,7 +143,8 @@ def _recognise(
             if all(own[key].shape == shape for key, shape in shapes.items()):
                 return _check_types(path, _Stored(scope, form, own))
     if kernels == _MGU or (likely and kernels != _SHORT):
-        return _refuse(path, scope, own, other, exact or likely)
+        nearest = sorted(exact or likely, key=lambda form: -len(form.keys & own.keys()))
+        return _refuse(path, scope, own, other, nearest)
     return None
 
 
