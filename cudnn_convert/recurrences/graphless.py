@@ -239,8 +239,9 @@ def list_other_tensors(model: Model, taken: Collection[str]) -> list[str]:
         for parameters in model.canonical
         if not parameters.may_be_dense or name(f"{parameters.scope}{BLOB}") in taken
     ]
-    scopes_taken = {parameters.scope for parameters in sets if parameters.dialect in _WITH_MORE}
-    scopes_taken |= {*map(scope_of_blob, blob_keys(model))}
+    scopes_taken = {parameters.scope for parameters in sets if parameters.dialect in _WITH_MORE} | {
+        *map(scope_of_blob, blob_keys(model))
+    }
     if "" in scopes_taken:
         return []
     keys_taken = {key for parameters in sets for key in model.list_stored_keys(parameters)}

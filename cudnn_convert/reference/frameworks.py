@@ -163,13 +163,13 @@ def steps_from_flax(
     A kernel multiplies from the right. Without its `bias`, a part adds none.
     """
     gates = {"lstm": "ifgo", "gru": "rzn"}.get(mode, "h")
-    places = ["forward_rnn/", "backward_rnn/"] if directions == 2 else [""]
+    heads = ["forward_rnn/", "backward_rnn/"] if directions == 2 else [""]
 
     def step(number: int) -> CellStep:
-        place = places[number]
+        head = heads[number]
 
         def take(key: str) -> F64 | None:
-            return np.asarray(tensors[place + key], dtype) if place + key in tensors else None
+            return np.asarray(tensors[head + key], dtype) if head + key in tensors else None
 
         def group(side: str) -> tuple[list[F64], list[F64]]:
             whole = take(f"dense_{side}/kernel")
@@ -180,7 +180,7 @@ def steps_from_flax(
             matrices, vectors = [], []
             for gate in gates:
                 name = side if gate == "h" else side + gate
-                if f"{place}{name}_/kernel" in tensors:  # nnx writes no word of Python
+                if f"{head}{name}_/kernel" in tensors:  # nnx writes no word of Python
                     name += "_"
                 kernel, bias = take(f"{name}/kernel"), take(f"{name}/bias")
                 assert kernel is not None
@@ -192,7 +192,7 @@ def steps_from_flax(
         return make_step(mode, StoredCell(gates, W, R, bW, bR), gate_order, forget_bias)
 
     assert layers == 1
-    return CellSteps(len(places), step)
+    return CellSteps(len(heads), step)
 
 
 def steps_from_haiku(
@@ -205,7 +205,7 @@ def steps_from_haiku(
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
 ) -> CellSteps:
-    """Return the step of a core of Haiku; its LSTM adds 1 to the forget gate of its own."""
+    """Return the step of a core of Haiku; an LSTM adds 1 to the forget gate."""
     assert (layers, directions) == (1, 1)
 
     def step(_: int) -> CellStep:

@@ -265,14 +265,14 @@ def unpack_columns(
     """Decode matrices of columns, as JAX's libraries store them.
 
     kernels `[inputs, gates*units]` and `[units, gates*units]`, each bias `[gates*units]`; gates are in the
-    order of the layout. `forget_bias` is what an LSTM's equations add to the forget gate.
+    order of the layout. `forget_bias` is what an LSTM's equations add to the forget gate; others have none.
     """
     order = [layout.gates[mode].index(gate) for gate in mode.gates]
     kernel, recurrent = (
         part.reshape(len(part), len(order), -1)[:, order].transpose(1, 2, 0) for part in kernels
     )
     bias, recurrent_bias = (part.reshape(len(order), -1)[order] for part in biases)
-    if forget_bias:
+    if forget_bias and mode is Mode.LSTM:
         bias[mode.gates.index(Gate.FORGET)] += bias.dtype.type(forget_bias)
     return Cell(mode, kernel, recurrent, bias, recurrent_bias)
 

@@ -94,7 +94,7 @@ def read(source: ArrayFiles) -> Model:
 
 
 def _flatten(path: Path, content: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield the arrays by their joined keys, in the order of the file. Raises ReadError."""
+    """Yield the arrays by joined keys, in the order of the file. Raises ReadError."""
     left = 2 * path.stat().st_size + _NAMES
     nodes: list[tuple[str, str, Any]] = [("", "", content)]
     while nodes:
@@ -197,7 +197,7 @@ def _type(path: Path, key: str, name: str) -> np.dtype[Any]:
 
 
 def _join(path: Path, key: str, value: Mapping[str, Any]) -> _PackedTensor:
-    """Return the array of a map with its shape and its pieces. Raises ReadError."""
+    """Return the array of a map with a shape and pieces. Raises ReadError."""
     shape, chunks = (_list(value.get(name)) for name in ("shape", "chunks"))
     is_sound = all(type(size) is int and size >= 0 for size in shape)
     pieces = [_tensor(path, key, chunk) for chunk in chunks if isinstance(chunk, _Packed)]
@@ -216,7 +216,7 @@ def _join(path: Path, key: str, value: Mapping[str, Any]) -> _PackedTensor:
 
 
 def _list(value: Any) -> list[Any]:
-    """Return the values of a map with the keys 0, 1 and so on; none of another value."""
+    """Return the values of a map with keys 0, 1, ..., else an empty list."""
     if not isinstance(value, Mapping) or value.keys() != {str(number) for number in range(len(value))}:
         return []
     return [value[str(number)] for number in range(len(value))]

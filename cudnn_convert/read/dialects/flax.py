@@ -45,7 +45,10 @@ _DEEPEST: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """The parts of a class: of the input and of the state, gates in order, and which of them have a bias."""
+    """The parts of a class.
+
+    `inputs` and `states` are parts in the order of gates, or one of all gates; `biases` are those with one.
+    """
 
     name: str
     modes: tuple[Mode, ...]
@@ -129,7 +132,7 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
 def _recognise(
     path: Path, scope: str, own: Mapping[str, Tensor], other: str | None
 ) -> _Stored | ReadError | None:
-    """Return a cell, the reason why it is none of Flax's, or None for parts of another module.
+    """Return a cell, a refusal, or None for parts of another module.
 
     `other` is a key below the cell's path that is no part.
     """
@@ -151,7 +154,7 @@ def _recognise(
 def _refuse(
     path: Path, scope: str, own: Mapping[str, Tensor], other: str | None, forms: Sequence[_Form]
 ) -> ReadError:
-    """Return why a cell that looks like one of Flax's is none that can be taken."""
+    """Return the refusal of a set that resembles a cell of Flax."""
     if not forms:
         key, expected, actual = "", "a cell that cuDNN computes too", "Flax's MGUCell, of two gates"
         advice = "cuDNN has no such recurrence: train the model again with GRUCell, or run it in Flax"
@@ -175,16 +178,16 @@ _OWN_CELL: Final = "if it is a cell of your own with Flax's equations, save its 
 
 
 def _find_misfit(form: _Form, own: Mapping[str, Tensor]) -> tuple[str, tuple[int, ...]]:
-    """Return a key whose tensor has another shape than the cell's other ones let expect."""
+    """Return the first key with a shape that misfits the cell, and the expected shape."""
     sizes = (own[f"{parts[0]}/kernel"].shape[:1] or (1,) for parts in (form.inputs, form.states))
     shapes = form.shapes(*(max(size[0], 1) for size in sizes))
     return next((key, shape) for key, shape in shapes.items() if own[key].shape != shape)
 
 
 def _foreign(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return a key below each path that is no part of a cell there: none of Flax's cells has more.
+    """Return for each path the first key below that is part of other modules.
 
-    The state of nnx has random numbers below `rngs`.
+    No cell of Flax has such keys. The state of nnx has random numbers below `rngs`.
     """
     foreign: dict[str, str] = {}
     for key in tensors:
@@ -216,7 +219,7 @@ def _pair(cells: Mapping[str, _Stored]) -> Iterator[CanonicalParameters]:
         if match is None:
             yield _parameters(path, {"": cell})
             continue
-        paths = [f"{match['before']}{way}{match['behind'] or ''}" for way in _WAYS]
+        paths = [f"{match['before']}{each}{match['behind'] or ''}" for each in _WAYS]
         both = [cells[each] for each in paths if each in cells]
         if len(both) < len(_WAYS) or both[0].sizes != both[1].sizes:
             yield _parameters(path, {"": cell}, is_backward=match["way"] == _WAYS[1])
@@ -228,8 +231,8 @@ def _parameters(path: str, cells: Mapping[str, _Stored], *, is_backward: bool = 
     """Return a recurrence of cells by direction, "" for a single one."""
     first = next(iter(cells.values()))
     stored = {
-        f"{way}/{key}" if way else key: tensor
-        for way, cell in cells.items()
+        f"{side}/{key}" if side else key: tensor
+        for side, cell in cells.items()
         for key, tensor in cell.tensors.items()
     }
 
@@ -255,7 +258,7 @@ def _parameters(path: str, cells: Mapping[str, _Stored], *, is_backward: bool = 
 
 
 def _note(where: str, name: str, directions: int, *, is_backward: bool) -> str:
-    """Say what the names leave open, and how they are read."""
+    """Describe the reading of names, and the open questions."""
     functions = "without residual=True" if name == "SimpleCell" else "with default functions"
     if directions == len(_WAYS):
         return f"{where}: read as Bidirectional of two {name} {functions}, its directions side by side"

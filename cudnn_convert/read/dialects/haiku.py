@@ -65,7 +65,10 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
 
 
 def _foreign(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return a key below each path that is no parameter of a core there: no core has more."""
+    """Return for each path the first key below that is a parameter of other modules.
+
+    No core of Haiku has such keys.
+    """
     foreign: dict[str, str] = {}
     for key in tensors:
         match = _KEY.fullmatch(key)
@@ -82,7 +85,7 @@ def _foreign(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 def _recognise(
     path: Path, scope: str, own: Mapping[str, Tensor], other: str | None
 ) -> list[CanonicalParameters] | ReadError:
-    """Return the cores that the tensors of a module may be, or why there is none.
+    """Return the possible cores of a module, or a refusal.
 
     `other` is a key below the module's path that is no parameter of a core.
     """
@@ -123,7 +126,7 @@ def _is_gru(shapes: Mapping[str, tuple[int, ...]]) -> bool:
 
 
 def _measure(mode: Mode, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int] | None:
-    """Return the inputs and units of a core, or None where shapes are not those of one."""
+    """Return the inputs and units of a core, or None for other shapes."""
     first = shapes["linear/w"]
     if len(first) != _MATRIX or shapes["linear/b"] != first[1:]:
         return None
