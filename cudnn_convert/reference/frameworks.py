@@ -205,7 +205,7 @@ def steps_from_haiku(
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
 ) -> CellSteps:
-    """Return the step of a core of Haiku; an LSTM adds 1 to the forget gate."""
+    """Return the step of a core of Haiku. An LSTM adds 1 to f."""
     assert (layers, directions) == (1, 1)
 
     def step(_: int) -> CellStep:

@@ -1,13 +1,14 @@
 """Tells the tensors of an optimizer's state by their keys.
 
 A training state of Flax keeps it below `opt_state`, where moments have the names and shapes of the weights.
+`jax.tree_util.keystr` puts names between quotes.
 Sources: flax 0.12.0 flax/training/train_state.py TrainState, flax/nnx/training/optimizer.py Optimizer.
 """
 
 import re
 from typing import Final
 
-_OF_OPTIMIZER: Final = re.compile(r"(?:.*[/.])?opt_state[/.].*", re.DOTALL)
+_OF_OPTIMIZER: Final = re.compile(r"(?:.*[/.'])?opt_state[/.'].*", re.DOTALL)
 
 
 def is_of_optimizer(key: str) -> bool:

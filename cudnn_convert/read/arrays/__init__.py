@@ -6,7 +6,7 @@
 * torch_file      : Reads the state dict of a PyTorch file, written by PyTorch 1.6 or later.
 * torch_archive   : Reads tensors from the zip of a PyTorch file, as views of stored members.
 * torch_pickle    : Follows the pickle of a PyTorch file, by placeholders for all names.
-* flax_msgpack    : Reads what Flax serializes: msgpack of nested maps with arrays as its own kind of value.
+* flax_msgpack    : Reads files of Flax: msgpack of nested maps and arrays.
 
 May import: text, errors, context, model, weights, read.dialects.
 Entry: `READERS`, each with `recognise(path)` and `read`.

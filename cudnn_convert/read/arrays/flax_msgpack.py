@@ -1,4 +1,4 @@
-"""Reads what Flax serializes: msgpack of nested maps with arrays as its own kind of value.
+"""Reads files of Flax: msgpack of nested maps and arrays.
 
 Keys of nested maps are joined with "/". Extension 1 is msgpack of the shape, the name of the type and the
 bytes of an array, extension 3 the same of a number. A map with `__msgpack_chunked_array__` is an array in
@@ -74,7 +74,7 @@ class _PackedTensor:
 
 
 def recognise(path: Path) -> ArrayFiles | None:
-    """Return the file at `path` if it begins as a map with an array in it."""
+    """Return the file at `path` if a map with an array begins there."""
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -185,7 +185,7 @@ def _tensor(path: Path, key: str, packed: _Packed) -> _PackedTensor:
 
 
 def _type(path: Path, key: str, name: str) -> np.dtype[Any]:
-    """Return the type of a name as JAX has it. Raises ReadError for others, such as objects."""
+    """Return the type of a name, as in JAX. Raises ReadError for others, such as objects."""
     if name in _NUMPY_TYPES:
         little: np.dtype[Any] = np.dtype(name).newbyteorder("<")
         return little

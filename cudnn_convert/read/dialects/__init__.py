@@ -9,6 +9,7 @@ A dialect is a way in which a program names weights that are no parameter blob.
 * torch  : Names of PyTorch's recurrent modules and cells in a state dict.
 * flax   : Names of Flax's recurrent cells: linen's and nnx's, one cell or two directions.
 * haiku  : Names of Haiku's recurrent cores, `<module>/<parameter>`; matrices are `[in, out]`.
+* jax_trees: Keys of JAX's trees as paths, without an optimizer's state.
 
 May import: errors, model, weights, read.tensorbundle.
 Entry: `find`, which asks every dialect.

@@ -26,9 +26,9 @@ import numpy as np
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Tensor
+from cudnn_convert.read.dialects import jax_trees
 from cudnn_convert.weights import layouts
 from cudnn_convert.weights.lazy import LazyLayers
-from cudnn_convert.weights.training_state import is_of_optimizer
 
 _KEY: Final = re.compile(
     r"(?P<path>(?:.*[./])?)(?P<part>if_|[ih][ifgorzn]|[ih]|dense_[ih])[./](?P<field>kernel|bias)"
@@ -112,10 +112,11 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
     Raises ReadError where no cell is one of Flax's, and one looks like it.
     """
     sets: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    for key, tensor in tensors.items():
-        if (match := _KEY.fullmatch(key)) and not is_of_optimizer(key):
+    weights = jax_trees.list_weights(tensors)
+    for key, tensor in weights.items():
+        if match := _KEY.fullmatch(key):
             sets[match["path"]][f"{match['part']}/{match['field']}"] = tensor
-    foreign = _foreign(tensors) if sets else {}
+    foreign = _foreign(weights) if sets else {}
     cells: dict[str, _Stored] = {}
     refusals: list[ReadError] = []
     for scope, own in sorted(sets.items()):

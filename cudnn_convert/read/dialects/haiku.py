@@ -21,9 +21,9 @@ import numpy as np
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import CanonicalParameters, Cell, Mode, Tensor
+from cudnn_convert.read.dialects import jax_trees
 from cudnn_convert.weights import layouts
 from cudnn_convert.weights.lazy import LazyLayers
-from cudnn_convert.weights.training_state import is_of_optimizer
 
 _KEY: Final = re.compile(r"(?P<path>.+?)[./](?P<field>linear(?:_1)?[./][wb]|w_i|w_h|b)")
 _LSTM: Final = frozenset({"linear/w", "linear/b"})
@@ -36,6 +36,7 @@ _CLASSES: Final = {Mode.LSTM: "hk.LSTM, which adds 1 to the forget gate", Mode.R
 _MATRIX: Final = 2
 _DEEPEST: Final = 32
 _OWN_CORE: Final = "if it is a core of your own with Haiku's equations, save its parameters by themselves"
+_STACKED: Final = "hk.layer_stack stacks cores: save each under a path of its own"
 _WHOLE: Final = "does the whole file belong to one model?"
 
 
@@ -45,10 +46,11 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
     Raises ReadError where no core is one of cuDNN's, and one is by its name.
     """
     sets: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    for key, tensor in tensors.items():
-        if (match := _KEY.fullmatch(key)) and not is_of_optimizer(key):
+    weights = jax_trees.list_weights(tensors)
+    for key, tensor in weights.items():
+        if match := _KEY.fullmatch(key):
             sets[match["path"]][match["field"].replace(".", "/")] = tensor
-    foreign = _foreign(tensors) if sets else {}
+    foreign = _foreign(weights) if sets else {}
     cores: list[CanonicalParameters] = []
     refusals: list[ReadError] = []
     for scope, own in sorted(sets.items()):
@@ -114,7 +116,9 @@ def _recognise(
             actual = ", ".join(
                 f"{key} {tensor.dtype}{[*tensor.shape]}" for key, tensor in sorted(own.items())
             )
-            return ReadError(path, scope, expected=expected, found=actual, advice=_WHOLE)
+            ranks = {len(tensor.shape) for key, tensor in own.items() if key.endswith("w")}
+            advice = _STACKED if ranks == {_MATRIX + 1} else _WHOLE
+            return ReadError(path, scope, expected=expected, found=actual, advice=advice)
     return cores
 
 

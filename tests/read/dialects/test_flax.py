@@ -51,10 +51,16 @@ def agree(found: CanonicalParameters, mode: Mode) -> None:
         np.testing.assert_array_equal(np.stack(gates.recurrent_bias), decoded.recurrent_bias)
 
 
-@pytest.mark.parametrize("form", ["{}", "params/LSTMCell_0/{}", "params.encoder.cell.{}", "cell/{}/value"])
+@pytest.mark.parametrize(
+    "form", ["{}", "params/LSTMCell_0/{}", "params.encoder.cell.{}", "cell/{}/value", "['rnns'][0]{}"]
+)
 @pytest.mark.parametrize("kind", CELLS)
 def test_a_cell(kind: str, form: str) -> None:
     tensors = {form.format(key): tensor for key, tensor in cell(kind).items()}
+    if "[" in form:
+        keys = {key: "".join(f"['{part}']" for part in key.split("/")) for key in cell(kind)}
+        tensors = {form.format(keys[key]): tensor for key, tensor in cell(kind).items()}
+        form = "rnns/0/{}"
     if "." in form:
         tensors = {key.replace("/", "."): tensor for key, tensor in tensors.items()}
     (found,) = flax.find(PATH, tensors)
