@@ -46,6 +46,9 @@ _NUMPY_TYPES: Final = frozenset(
         *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     )
 )
+#: The limits of NumPy: bytes in 63 bits, axes before version 2.
+_MOST_VALUES: Final = 2**58
+_MOST_AXES: Final = 32
 #: Bytes that are read at a time.
 _BLOCK: Final = 1 << 20
 _EXPECTED: Final = "what Flax's to_bytes writes"
@@ -167,11 +170,15 @@ def _make_map(pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
 def _check_array(inner: Any) -> _Packed:
     """Return the array of an extension. Raises ValueError for another value."""
     match inner:
-        case [[*shape], bytes(dtype), bytes(content)] if all(
-            type(size) is int and size >= 0 for size in shape
-        ):
+        case [[*shape], bytes(dtype), bytes(content)] if _is_shape(shape):
             return _Packed(tuple(shape), dtype.decode("utf-8", "replace"), content)
     raise ValueError("an array without shape, type and bytes")
+
+
+def _is_shape(shape: Sequence[Any]) -> bool:
+    """Return True for sizes that NumPy takes, also of an array without values."""
+    is_whole = all(type(size) is int and size >= 0 for size in shape)
+    return is_whole and math.prod(size or 1 for size in shape) < _MOST_VALUES and len(shape) <= _MOST_AXES
 
 
 def _tensor(path: Path, key: str, packed: _Packed) -> _PackedTensor:
@@ -199,11 +206,10 @@ def _type(path: Path, key: str, name: str) -> np.dtype[Any]:
 def _join(path: Path, key: str, value: Mapping[str, Any]) -> _PackedTensor:
     """Return the array of a map with a shape and pieces. Raises ReadError."""
     shape, chunks = (_list(value.get(name)) for name in ("shape", "chunks"))
-    is_sound = all(type(size) is int and size >= 0 for size in shape)
     pieces = [_tensor(path, key, chunk) for chunk in chunks if isinstance(chunk, _Packed)]
     counts = [math.prod(piece.shape) for piece in pieces]
     if (
-        not is_sound
+        not _is_shape(shape)
         or not pieces
         or len(pieces) < len(chunks)
         or len({piece.dtype for piece in pieces}) > 1

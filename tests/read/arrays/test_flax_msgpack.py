@@ -102,7 +102,13 @@ OTHER = "expected numbers of a known type, found"
             {**SOUND, "y": array(VALUES, shape=[3, 5])},
             r"y: expected 60 bytes for shape \(3, 5\) of float32, ",
         ),
-        ({**SOUND, "y": array(VALUES, shape=[2**60, 2**60])}, "y: expected .* bytes for shape"),
+        ({**SOUND, "y": array(VALUES, shape=[2**40, 2**10])}, "y: expected .* bytes for shape"),
+        ({**SOUND, "y": array(VALUES[:0], shape=[0, 2**62])}, f"{NO_FLAX} an array without shape, type and "),
+        ({**SOUND, "y": array(VALUES[0, 0], shape=[1] * 33)}, f"{NO_FLAX} an array without shape, type and "),
+        (
+            {**SOUND, "y": chunked(shape={"0": 0, "1": 2**62}, chunks={"0": array(VALUES[:0, 0])})},
+            "y: expected",
+        ),
         (
             {**SOUND, "y": array(VALUES, dtype="object")},
             f"y: {OTHER} object; save the weights by themselves, ",
