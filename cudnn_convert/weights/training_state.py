@@ -1,4 +1,4 @@
-"""Tells the tensors of an optimizer's state by their keys.
+"""Tells the tensors of an optimizer's state by key.
 
 A training state of Flax keeps it below `opt_state`, where moments have the names and shapes of the weights.
 `jax.tree_util.keystr` puts names between quotes.

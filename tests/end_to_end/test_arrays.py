@@ -44,8 +44,8 @@ CASES: dict[str, dict[str, Any]] = {
         for name in (
             *("lstm/weights.msgpack", "lstm/weights.npz", "gru/weights.msgpack", "gru/weights.npz"),
             *("lstm_bi/weights.msgpack", "lstm_bi/chunked.msgpack", "lstm_bi/kinds.msgpack"),
-            *("optimized_lstm/weights.msgpack", "nnx_lstm/weights.npz"),
-            *("nnx_optimized_lstm/weights.npz", "nnx_gru_bi/weights.npz"),
+            *("optimized_lstm/weights.msgpack", "lstm_bfloat16/weights.msgpack"),
+            *("nnx_lstm/weights.npz", "nnx_optimized_lstm/weights.npz", "nnx_gru_bi/weights.npz"),
         )
     },
     "flax/simple_tanh/weights.msgpack": {"layout": "time", "mode": "rnn_tanh"},

@@ -56,7 +56,7 @@ _EXPECTED: Final = "what Flax's to_bytes writes"
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """An array as the file has it."""
+    """The shape, type name and bytes of an array in the file."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -65,7 +65,7 @@ class _Packed:
 
 @dataclass(frozen=True, slots=True)
 class _PackedTensor:
-    """An array in memory, in one or several pieces."""
+    """An array in memory, in pieces."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -158,7 +158,7 @@ def _unpack(path: Path) -> Any:
 
 
 def _make_map(pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
-    """Return a map. Raises ValueError for keys that are no texts or occur twice."""
+    """Return a map. Raises ValueError for other keys than texts, and for a repeated key."""
     if not all(isinstance(key, str) for key, _ in pairs):
         raise ValueError("a key that is no text")
     content = dict(pairs)
@@ -176,7 +176,7 @@ def _check_array(inner: Any) -> _Packed:
 
 
 def _is_shape(shape: Sequence[Any]) -> bool:
-    """Return True for sizes that NumPy takes, also of an array without values."""
+    """Return True for sizes within the limits of NumPy, also of an empty array."""
     is_whole = all(type(size) is int and size >= 0 for size in shape)
     return is_whole and math.prod(size or 1 for size in shape) < _MOST_VALUES and len(shape) <= _MOST_AXES
 
@@ -192,7 +192,7 @@ def _tensor(path: Path, key: str, packed: _Packed) -> _PackedTensor:
 
 
 def _type(path: Path, key: str, name: str) -> np.dtype[Any]:
-    """Return the type of a name, as in JAX. Raises ReadError for others, such as objects."""
+    """Return the type of a name, as in JAX. Raises ReadError, such as for objects."""
     if name in _NUMPY_TYPES:
         little: np.dtype[Any] = np.dtype(name).newbyteorder("<")
         return little

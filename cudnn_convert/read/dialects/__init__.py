@@ -7,7 +7,7 @@ A dialect is a way in which a program names weights that are no parameter blob.
 * keras  : Recognises Keras layers, plain layers too, by names and shapes of weights.
 * named  : Names of the weights that `--format npz` and `--format safetensors` write.
 * torch  : Names of PyTorch's recurrent modules and cells in a state dict.
-* flax   : Names of Flax's recurrent cells: linen's and nnx's, one cell or two directions.
+* flax   : Names of recurrent cells of Flax, linen and nnx, in a single direction or two.
 * haiku  : Names of Haiku's recurrent cores, `<module>/<parameter>`; matrices are `[in, out]`.
 * jax_trees: Keys of JAX's trees as paths, without an optimizer's state.
 

@@ -1,4 +1,4 @@
-"""Names of Flax's recurrent cells: linen's and nnx's, one cell or two directions.
+"""Names of recurrent cells of Flax, linen and nnx, in a single direction or two.
 
 A key is `<path>/<part>/<kernel or bias>`, or with dots. A part is a Dense: kernel `[in, out]`, bias `[out]`.
 
@@ -91,7 +91,7 @@ _MGU: Final = frozenset({"if/kernel", "in/kernel", "hf/kernel", "hn/kernel"})
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A cell in a file: its form, and its tensors by part and field."""
+    """A cell in a file: the form, and the tensors by part and field."""
 
     path: str
     form: _Form
@@ -155,7 +155,7 @@ def _recognise(
 def _refuse(
     path: Path, scope: str, own: Mapping[str, Tensor], other: str | None, forms: Sequence[_Form]
 ) -> ReadError:
-    """Return the refusal of a set that resembles a cell of Flax."""
+    """Return the refusal of a set like a cell of Flax."""
     if not forms:
         key, expected, actual = "", "a cell that cuDNN computes too", "Flax's MGUCell, of two gates"
         advice = "cuDNN has no such recurrence: train the model again with GRUCell, or run it in Flax"
@@ -179,14 +179,14 @@ _OWN_CELL: Final = "if it is a cell of your own with Flax's equations, save its 
 
 
 def _find_misfit(form: _Form, own: Mapping[str, Tensor]) -> tuple[str, tuple[int, ...]]:
-    """Return the first key with a shape that misfits the cell, and the expected shape."""
+    """Return the first key with a misfit shape, and the expected shape."""
     sizes = (own[f"{parts[0]}/kernel"].shape[:1] or (1,) for parts in (form.inputs, form.states))
     shapes = form.shapes(*(max(size[0], 1) for size in sizes))
     return next((key, shape) for key, shape in shapes.items() if own[key].shape != shape)
 
 
 def _foreign(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return for each path the first key below that is part of other modules.
+    """Map each path to the first key below of a different module.
 
     No cell of Flax has such keys. The state of nnx has random numbers below `rngs`.
     """
@@ -214,7 +214,7 @@ def _check_types(path: Path, stored: _Stored) -> _Stored | ReadError:
 
 
 def _pair(cells: Mapping[str, _Stored]) -> Iterator[CanonicalParameters]:
-    """Yield the recurrences: two directions of a Bidirectional together, other cells by themselves."""
+    """Yield the recurrences; two directions of a Bidirectional are a single recurrence."""
     for path, cell in cells.items():
         match = _OF_WAY.fullmatch(path)
         if match is None:
@@ -229,7 +229,7 @@ def _pair(cells: Mapping[str, _Stored]) -> Iterator[CanonicalParameters]:
 
 
 def _parameters(path: str, cells: Mapping[str, _Stored], *, is_backward: bool = False) -> CanonicalParameters:
-    """Return a recurrence of cells by direction, "" for a single one."""
+    """Return a recurrence of cells by direction, "" for a single cell."""
     first = next(iter(cells.values()))
     stored = {
         f"{side}/{key}" if side else key: tensor

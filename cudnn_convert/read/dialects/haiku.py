@@ -67,7 +67,7 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
 
 
 def _foreign(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return for each path the first key below that is a parameter of other modules.
+    """Map each path to the first key below of a different module.
 
     No core of Haiku has such keys.
     """
@@ -130,7 +130,7 @@ def _is_gru(shapes: Mapping[str, tuple[int, ...]]) -> bool:
 
 
 def _measure(mode: Mode, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int] | None:
-    """Return the inputs and units of a core, or None for other shapes."""
+    """Return the inputs and units of a core, or None for misfit shapes."""
     first = shapes["linear/w"]
     if len(first) != _MATRIX or shapes["linear/b"] != first[1:]:
         return None
