@@ -30,7 +30,13 @@ from types import ModuleType
 from typing import Any, Final
 
 from cudnn_convert import context
-from cudnn_convert.errors import AmbiguousSourceError, ReadError, UsageError, name_access
+from cudnn_convert.errors import (
+    AmbiguousSourceError,
+    MissingDependencyError,
+    ReadError,
+    UsageError,
+    name_access,
+)
 from cudnn_convert.model import Model
 from cudnn_convert.read import (
     arrays,
@@ -114,8 +120,9 @@ def is_model(path: Path) -> bool:
         # The checkpoints' reader lists the whole folder of a file that it does not know.
         if any(reader.recognise(path) is not None for reader in reversed(READERS)):
             return True
-        return any(reader.read(files).canonical for reader, files in _ask(arrays.READERS, path))
-    except (ReadError, AmbiguousSourceError, OSError):
+        models = (reader.read(files) for reader, files in _ask(arrays.READERS, path))
+        return any(not each.may_be_dense for model in models for each in model.canonical)
+    except (ReadError, AmbiguousSourceError, MissingDependencyError, OSError):
         return True
 
 

@@ -28,7 +28,7 @@ from cudnn_convert.model import (
     is_float,
 )
 from cudnn_convert.recurrences.weight_copies import BLOB, scopes
-from cudnn_convert.weights import parameter_blob
+from cudnn_convert.weights import parameter_blob, training_state
 
 #: The largest size of an axis in TensorFlow and NumPy; a damaged index may claim any shape.
 _MOST_VALUES: Final = 2**63 - 1
@@ -139,11 +139,21 @@ def _nothing(model: Model, vectors: dict[str, Tensor]) -> Reason:
     near = ", ".join(f"{key} [{vectors[key].shape[0]}]" for key in longest)
     cure = f"; for a blob of another name give {FLAGS}; the longest 1-D tensors are {near}" if near else ""
     doubtful = [parameters for parameters in model.canonical if parameters.may_be_dense]
-    if doubtful:
-        listed = ", ".join(parameters.scope.rstrip("/") for parameters in doubtful)
-        cure += f"; {listed} may be a CudnnLSTM or a dense layer: say --mode lstm --units N"
-    units = dict.fromkeys(parameters.units for parameters in doubtful)
-    return Reason(expected + cure, *(Remedy({"mode": Mode.LSTM.value, "units": count}) for count in units))
+    by_mode: dict[Mode, list[CanonicalParameters]] = {}
+    for parameters in doubtful:
+        by_mode.setdefault(parameters.modes[0], []).append(parameters)
+    for mode, sets in by_mode.items():
+        listed = ", ".join(parameters.scope.rstrip("/") for parameters in sets[:_LISTED])
+        rest = f" and {len(sets) - _LISTED} more" if len(sets) > _LISTED else ""
+        cure += f"; {listed}{rest} may be {_DOUBTS[mode]}: say --mode {mode.value} --units N"
+    remedies = dict.fromkeys((parameters.modes[0], parameters.units) for parameters in doubtful)
+    return Reason(
+        expected + cure, *(Remedy({"mode": mode.value, "units": count}) for mode, count in remedies)
+    )
+
+
+#: What weights may be that a dense layer has too, by the mode of the recurrence.
+_DOUBTS: Final = {Mode.LSTM: "an LSTM or a dense layer", Mode.RNN_RELU: "a plain RNN or two dense layers"}
 
 
 #: Ends each key of tf.train.Checkpoint (tensorflow v2.21.0 python/trackable/base.py).
@@ -213,18 +223,28 @@ def blob_keys(model: Model) -> list[str]:
     ]
 
 
+#: The dialects in which the scope of a recurrence has more tensors of it.
+_WITH_MORE: Final = frozenset({"contrib", "keras", "regions"})
+
+
 def list_other_tensors(model: Model, taken: Collection[str]) -> list[str]:
     """List the tensors beside recurrences and training state.
 
     Empty where names do not tell these apart. `taken` are the names of signatures that were made of blobs
-    under any name. Optimizer slots, averages and scalars such as a step are no part of a model.
+    under any name; what may be dense counts where it became one. Optimizer slots, averages and scalars such
+    as a step are no part of a model.
     """
-    scopes_taken = {parameters.scope for parameters in model.canonical} | {
+    sets = [
+        parameters
+        for parameters in model.canonical
+        if not parameters.may_be_dense or name(f"{parameters.scope}{BLOB}") in taken
+    ]
+    scopes_taken = {parameters.scope for parameters in sets if parameters.dialect in _WITH_MORE} | {
         *map(scope_of_blob, blob_keys(model))
     }
     if "" in scopes_taken:
         return []
-    keys_taken = {key for parameters in model.canonical for key in model.list_stored_keys(parameters)}
+    keys_taken = {key for parameters in sets for key in model.list_stored_keys(parameters)}
     return [
         key.removesuffix(_OF_OBJECT)
         for key, tensor in model.variables.items()
@@ -233,6 +253,7 @@ def list_other_tensors(model: Model, taken: Collection[str]) -> list[str]:
         and not any(key.startswith(scope) for scope in scopes_taken if scope)
         and key.rpartition("/")[0] not in model.variables
         and _OF_SLOT not in key
+        and not training_state.is_of_optimizer(key)
         and name(key) not in taken
     ]
 

@@ -4,7 +4,9 @@ Each function takes tensors by their key without the path of the module, in the 
 states where the gates, matrices and biases lie. The equations of a step are cuDNN's for all of them; where
 sources differ, their functions say so. Letters are those of `reference`.
 
-Sources: pytorch v2.8.0 torch/nn/modules/rnn.py, LSTM (W_ii|W_if|W_ig|W_io), GRU (W_ir|W_iz|W_in), RNN.
+Sources: pytorch v2.8.0 torch/nn/modules/rnn.py, LSTM (W_ii|W_if|W_ig|W_io), GRU (W_ir|W_iz|W_in), RNN; flax
+v0.12.0 flax/linen/recurrent.py and flax/nnx/nn/recurrent.py, LSTMCell, OptimizedLSTMCell (i, f, g, o),
+GRUCell (r, z, n), SimpleCell; dm-haiku v0.0.17 haiku/_src/recurrent.py, LSTM (i, g, f, o; f + 1), VanillaRNN.
 """
 
 from __future__ import annotations
@@ -144,3 +146,79 @@ def steps_from_named(
         return make_step(mode, cell, gate_order, forget_bias)
 
     return CellSteps(len(places), step)
+
+
+def steps_from_flax(
+    tensors: Mapping[str, F64],
+    mode: str,
+    *,
+    layers: int,
+    directions: int,
+    gate_order: str = "tf",
+    forget_bias: float = 0.0,
+    dtype: Any = np.float64,
+) -> CellSteps:
+    """Return a step for each direction from cells of Flax, of one layer.
+
+    A kernel multiplies from the right. Without its `bias`, a part adds none.
+    """
+    gates = {"lstm": "ifgo", "gru": "rzn"}.get(mode, "h")
+    heads = ["forward_rnn/", "backward_rnn/"] if directions == 2 else [""]
+
+    def step(number: int) -> CellStep:
+        head = heads[number]
+
+        def take(key: str) -> F64 | None:
+            return np.asarray(tensors[head + key], dtype) if head + key in tensors else None
+
+        def group(side: str) -> tuple[list[F64], list[F64]]:
+            whole = take(f"dense_{side}/kernel")
+            if whole is not None:
+                bias = take(f"dense_{side}/bias")
+                bias = np.zeros(whole.shape[1], dtype) if bias is None else bias
+                return np.split(whole.T, len(gates)), np.split(bias, len(gates))
+            matrices, vectors = [], []
+            for gate in gates:
+                name = side if gate == "h" else side + gate
+                if f"{head}{name}_/kernel" in tensors:  # nnx writes no word of Python
+                    name += "_"
+                kernel, bias = take(f"{name}/kernel"), take(f"{name}/bias")
+                assert kernel is not None
+                matrices.append(kernel.T)
+                vectors.append(np.zeros(kernel.shape[1], dtype) if bias is None else bias)
+            return matrices, vectors
+
+        (W, bW), (R, bR) = group("i"), group("h")
+        return make_step(mode, StoredCell(gates, W, R, bW, bR), gate_order, forget_bias)
+
+    assert layers == 1
+    return CellSteps(len(heads), step)
+
+
+def steps_from_haiku(
+    tensors: Mapping[str, F64],
+    mode: str,
+    *,
+    layers: int,
+    directions: int,
+    gate_order: str = "tf",
+    forget_bias: float = 0.0,
+    dtype: Any = np.float64,
+) -> CellSteps:
+    """Return the step of a core of Haiku. An LSTM adds 1 to f."""
+    assert (layers, directions) == (1, 1)
+
+    def step(_: int) -> CellStep:
+        w, b = (np.asarray(tensors[f"linear/{name}"], dtype) for name in "wb")
+        if mode == "lstm":
+            units = w.shape[1] // 4
+            blocks = np.split(w, 4, axis=1)
+            W, R = [block[: len(w) - units].T for block in blocks], [block[-units:].T for block in blocks]
+            cell = StoredCell("igfo", W, R, np.split(b, 4), [np.zeros(units, dtype)] * 4)
+            return make_step(mode, cell, gate_order, forget_bias + 1)
+        r = np.asarray(tensors["linear_1/w"], dtype)
+        none = np.zeros(len(b), dtype)
+        state_bias = np.asarray(tensors["linear_1/b"], dtype) if "linear_1/b" in tensors else none
+        return make_step(mode, StoredCell("h", [w.T], [r.T], [b], [state_bias]), gate_order, forget_bias)
+
+    return CellSteps(1, step)

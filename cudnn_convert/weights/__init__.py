@@ -6,6 +6,7 @@ This room reads no model files and imports no TensorFlow.
 * parameter_blob: cuDNN's parameter blob: length, division into cells, and joining.
 * lazy       : Weights larger than memory, read part by part.
 * buffers    : Buffers for large arrays: aligned, used again, filled and read ahead.
+* training_state: Tells the tensors of an optimizer's state by key.
 * npz_archive: Reads `.npz` archives of plain arrays: headers are checked before data is read.
 
 May import: errors, model, context.

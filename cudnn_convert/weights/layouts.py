@@ -91,6 +91,16 @@ TORCH: Final = Layout(
     MappingProxyType({Mode.LSTM: (_I, _F, _C, _O), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
     "pytorch v2.8.0 torch/nn/modules/rnn.py, LSTM weight_ih_l[k] (W_ii|W_if|W_ig|W_io), GRU (W_ir|W_iz|W_in)",
 )
+FLAX: Final = Layout(
+    "flax",
+    MappingProxyType({Mode.LSTM: (_I, _F, _C, _O), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
+    "flax v0.12.0 flax/nnx/nn/recurrent.py OptimizedLSTMCell (i, f, g, o), GRUCell (r, z, n)",
+)
+HAIKU: Final = Layout(
+    "haiku",
+    MappingProxyType({Mode.LSTM: (_I, _C, _F, _O), **_PLAIN}),
+    "dm-haiku v0.0.17 haiku/_src/recurrent.py LSTM.__call__ (i, g, f, o)",
+)
 #: The gate order that the cell packed by CONTRIB reads; a separate row, so that a wrong CONTRIB row is seen.
 COMPATIBLE_GRU: Final = Layout(
     "compatible_gru",
@@ -242,6 +252,29 @@ def unpack_rows(
         part.reshape(len(order), -1, *part.shape[1:])[order] for part in (*kernels, *biases)
     )
     return Cell(mode, kernel, recurrent, bias, recurrent_bias, projection)
+
+
+def unpack_columns(
+    mode: Mode,
+    layout: Layout,
+    kernels: tuple[Array, Array],
+    biases: tuple[Array, Array],
+    *,
+    forget_bias: float = 0.0,
+) -> Cell:
+    """Decode matrices of columns, as JAX's libraries store them.
+
+    kernels `[inputs, gates*units]` and `[units, gates*units]`, each bias `[gates*units]`; gates are in the
+    order of the layout. `forget_bias` is what an LSTM's equations add to the forget gate; others have none.
+    """
+    order = [layout.gates[mode].index(gate) for gate in mode.gates]
+    kernel, recurrent = (
+        part.reshape(len(part), len(order), -1)[:, order].transpose(1, 2, 0) for part in kernels
+    )
+    bias, recurrent_bias = (part.reshape(len(order), -1)[order] for part in biases)
+    if forget_bias and mode is Mode.LSTM:
+        bias[mode.gates.index(Gate.FORGET)] += bias.dtype.type(forget_bias)
+    return Cell(mode, kernel, recurrent, bias, recurrent_bias)
 
 
 def unpack_contrib(mode: Mode, tensors: Mapping[str, Array]) -> Cell:

@@ -16,6 +16,7 @@ import members
 import messages
 import octets
 import onnx
+import packs
 import pickles
 import stores
 import trees
@@ -155,4 +156,5 @@ _CHANGES: Mapping[tuple[str, ...], members.Change] = {
     (".tflite",): lambda rng, _, data: lite.mutated(rng, data),
     (".pt",): pickles.mutated,
     (".safetensors",): lambda rng, _, data: members.safetensors(rng, data),
+    (".msgpack",): lambda rng, _, data: packs.mutated(rng, data),
 }

@@ -30,6 +30,7 @@ TF1 = DATA / "tf1" / "1.15.5"
 TORCH = DATA / "arrays" / "torch"
 KERAS = DATA / "keras"
 EXPORTS = DATA / "keras3_exports"
+FLAX = DATA / "arrays" / "flax"
 #: Weights without a graph: the source of every artifact, for it is planned in a millisecond.
 SOURCE = TF1 / "keras_weights_lstm" / "model.ckpt"
 RECORDING = DATA / "recordings" / "params_lstm_bi-1.4.1.npz"
@@ -164,6 +165,8 @@ def _arrays() -> Iterator[Origin]:
         folder = {f"{key}.npy": _array(cell[key]) for key in cell.files}
     yield Origin("arrays, npy", ".", folder)
     yield Origin("arrays, npy", "blob.npy", {"blob.npy": _array(np.arange(312, dtype=np.float32))})
+    for name in ("lstm_bi/kinds.msgpack", "lstm_bi/chunked.msgpack", "lstm_2l/train_state.msgpack"):
+        yield Origin("Flax file", "a.msgpack", {"a.msgpack": (FLAX / name).read_bytes()})
 
 
 def _array(value: Any) -> bytes:

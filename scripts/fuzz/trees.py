@@ -42,7 +42,7 @@ def _written(tree: Any) -> bytes:
 
 
 def _changed(rng: random.Random, tree: Any) -> Any:
-    places = [*_places(tree)]
+    places = [*every_place(tree)]
     if not places or rng.random() < 0.02:
         return _strange(rng)
     holder, key = rng.choice(places)
@@ -66,7 +66,7 @@ def _changed(rng: random.Random, tree: Any) -> Any:
     return tree
 
 
-def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
+def every_place(tree: Any) -> Iterator[tuple[Any, Any]]:
     """Every list or object with one of its keys."""
     todo = [tree]
     while todo:

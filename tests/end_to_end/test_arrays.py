@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from support import artifacts
 from support.recorded import BOUNDS, assert_close
@@ -37,6 +39,38 @@ CASES: dict[str, dict[str, Any]] = {
     "torch/model/weights.pt": {},
     "torch/containers/lightning.ckpt": {},
     "torch/containers/strided.pt": {},
+    **{
+        f"flax/{name}": {"layout": "time"}
+        for name in (
+            *("lstm/weights.msgpack", "lstm/weights.npz", "gru/weights.msgpack", "gru/weights.npz"),
+            *("lstm_bi/weights.msgpack", "lstm_bi/chunked.msgpack", "lstm_bi/kinds.msgpack"),
+            *("optimized_lstm/weights.msgpack", "lstm_bfloat16/weights.msgpack"),
+            *("nnx_lstm/weights.npz", "nnx_optimized_lstm/weights.npz", "nnx_gru_bi/weights.npz"),
+        )
+    },
+    "flax/simple_tanh/weights.msgpack": {"layout": "time", "mode": "rnn_tanh"},
+    "flax/simple_relu/weights.msgpack": {"layout": "time", "mode": "rnn_relu"},
+    "flax/nnx_simple_relu/weights.npz": {"layout": "time", "mode": "rnn_relu"},
+    "haiku/lstm/weights.npz": {},
+    "haiku/vanilla_one_bias/weights.npz": {},
+    "jax/lstm/weights.npy": {"mode": "lstm", "layers": 1, "units": 5, "directions": 1},
+    "jax/lstm_bi_2l/weights.npy": {"mode": "lstm", "layers": 2, "units": 5, "directions": 2},
+}
+#: Files that do not say how cells follow each other: the flags, and the signatures of each layer, forward
+#: and backward ones apart where the file does not pair them.
+_TIME = {"layout": "time"}
+STACKS: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
+    "flax/lstm_2l/weights.msgpack": (_TIME, [["params_LSTMCell_0"], ["params_LSTMCell_1"]]),
+    "flax/lstm_2l/train_state.msgpack": (_TIME, [["params_LSTMCell_0"], ["params_LSTMCell_1"]]),
+    "flax/optimized_lstm_bi_2l/weights.msgpack": (
+        _TIME,
+        [[f"params_OptimizedLSTMCell_{number}" for number in pair] for pair in ((0, 1), (2, 3))],
+    ),
+    "flax/gru_bi_2l/weights.msgpack": (_TIME, [["params_lower"], ["params_upper"]]),
+    "flax/gru_bi_2l/weights.npz": (_TIME, [["params_lower"], ["params_upper"]]),
+    "haiku/lstm_2l/weights.npz": ({}, [["lstm"], ["lstm_1"]]),
+    "haiku/lstm_bi/weights.npz": ({"mode": "lstm", "units": 5}, [["tagger___forward", "tagger___backward"]]),
+    "haiku/vanilla_2l/weights.npz": ({}, [["vanilla_rnn"], ["vanilla_rnn_1"]]),
 }
 #: Those that go to every format in the first tier; the others go to ONNX alone there.
 EVERYWHERE = ("torch/lstm_bi_2l/weights.npz",)
@@ -123,3 +157,48 @@ def test_answers_as_the_framework_did(tmp_path: Path, case: str, form: str) -> N
                 compared += 1
     recorded = [key for each in parts.values() for call in each for key in call if key in OUTPUTS.values()]
     assert compared == len(recorded)
+
+
+def reverse(x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The steps of each row in reverse, up to its length."""
+    turned = x.copy()
+    for row, length in enumerate(lengths):
+        turned[:length, row] = x[:length, row][::-1]
+    return turned
+
+
+@pytest.mark.parametrize("case", STACKS)
+def test_recurrences_that_are_stacked_by_hand_answer_as_the_framework_did(tmp_path: Path, case: str) -> None:
+    flags, layers = STACKS[case]
+    (recorded,) = recorded_calls((ARRAYS / case).parent).values()
+    lengths = any("sequence_lengths" in call for call in recorded)
+    flags = {"format": "onnx", "states": True, "lengths": lengths} | flags
+    report = cudnn_convert.convert(ARRAYS / case, tmp_path / "out", **flags)
+    assert {each.node.partition("/")[0] for each in report.recurrences} == {*itertools.chain(*layers)}
+    sessions = {
+        name: onnxruntime.InferenceSession(tmp_path / "out" / f"{name}.onnx")
+        for name in itertools.chain(*layers)
+    }
+    for call in recorded:
+        x, number = call["inputs"], 0
+        given = call.get("sequence_lengths", np.full(x.shape[1], len(x), np.int32))
+        ends: dict[str, list[np.ndarray]] = {"state_h": [], "state_c": []}
+        for names in layers:
+            sides = []
+            for side, name in enumerate(names):
+                session = sessions[name]
+                inputs = {each.name: each.shape for each in session.get_inputs()}
+                rows = slice(number, number + inputs["initial_h"][0])
+                feeds = {key: call[key][rows] for key in ("initial_h", "initial_c") if key in inputs}
+                feeds |= {"sequence_lengths": given} if lengths else {}
+                fed = x if side == 0 else reverse(x, given)
+                keys = [each.name for each in session.get_outputs()]
+                answers = dict(zip(keys, session.run(keys, {"inputs": fed, **feeds}), strict=True))
+                sides.append(answers["outputs"] if side == 0 else reverse(answers["outputs"], given))
+                number = rows.stop
+                for key in ends.keys() & answers.keys():
+                    ends[key].append(answers[key])
+            x = np.concatenate(sides, axis=-1)
+        found = {"outputs": x} | {key: np.concatenate(states) for key, states in ends.items() if states}
+        for key, value in found.items():
+            assert_close(value, call[key], BOUNDS["float32"], name=(case, key))

@@ -164,7 +164,7 @@ def test_canonical_keys_of_another_scope_are_found_by_their_sizes(tmp_path: Path
 def test_a_single_cell_of_an_object_based_checkpoint_may_be_a_dense_layer(tmp_path: Path) -> None:
     (sample,) = (found for found in GRAPHLESS if found.name == "1.15.5-object_lstm_1l")
     (line,) = refused(tmp_path, sample.prefix, tmp_path / "out", code=1)
-    assert "encoder may be a CudnnLSTM or a dense layer: say --mode lstm --units N" in line
+    assert "encoder may be an LSTM or a dense layer: say --mode lstm --units N" in line
 
 
 def test_a_source_with_a_graph_takes_no_such_flags(tmp_path: Path) -> None:

@@ -122,3 +122,86 @@ def test_weights_without_biases_and_of_a_cell() -> None:
     (other,) = reference.DIALECTS["torch"](alone | zeros, "gru", layers=1, directions=1)
     x, h = np.ones([2, INPUTS]), np.full([2, UNITS], 0.3)
     np.testing.assert_array_equal(step(x, h, h)[0], other(x, h, h)[0])
+
+
+def split_gates(cell: dict[str, Any], key: str, gates: str) -> dict[str, Any]:
+    return dict(zip(gates, np.split(cell[key], len(gates)), strict=True))
+
+
+def as_linen(cell: dict[str, Any], gates: str) -> dict[str, Any]:
+    """Kernels and biases of each gate, as far as Flax has them; the others become 0 in `cell`."""
+    named: dict[str, Any] = {}
+    for side, weight, bias in (("i", "weight_ih", "bias_ih"), ("h", "weight_hh", "bias_hh")):
+        has_bias = {"ifgo": "h" * 4, "rzn": "iii" if side == "i" else "__h", "h": "i"}[gates]
+        blocks, vectors = split_gates(cell, weight, gates), split_gates(cell, bias, gates)
+        for gate, owner in zip(gates, has_bias, strict=True):
+            name = side if gate == "h" else side + gate
+            named[f"{name}/kernel"] = blocks[gate].T.copy()
+            if owner == side:
+                named[f"{name}/bias"] = vectors[gate].copy()
+            else:
+                vectors[gate][:] = 0
+    return named
+
+
+def as_nnx(cell: dict[str, Any], gates: str) -> dict[str, Any]:
+    """All gates side by side."""
+    has_bias = "bias_hh" if gates == "ifgo" else "bias_ih"
+    cell["bias_hh" if has_bias == "bias_ih" else "bias_ih"][:] = 0
+    named = {"dense_i/kernel": cell["weight_ih"].T, "dense_h/kernel": cell["weight_hh"].T}
+    return named | {f"dense_{has_bias[-2]}/bias": cell[has_bias].copy()}
+
+
+@pytest.mark.parametrize("form", [as_linen, as_nnx])
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("mode", COUNTS)
+def test_flaxs_cells_give_the_same_answers(mode: str, directions: int, form: Any) -> None:
+    gates = {"lstm": "ifgo", "gru": "rzn"}.get(mode, "h")
+    cells = parts(mode)[:directions]
+    stored: dict[str, Any] = {}
+    for place, cell in zip(("forward_rnn/", "backward_rnn/"), cells, strict=False):
+        named = form(cell, gates)
+        if mode == "lstm" and form is as_linen and place == "backward_rnn/":
+            named["if_/kernel"] = named.pop("if/kernel")  # of nnx
+        stored |= {(place if directions == 2 else "") + key: value for key, value in named.items()}
+    assert cells[0]["bias_ih"].any() or cells[0]["bias_hh"].any()
+    compare(stored, "flax", mode, cells, directions)
+
+
+@pytest.mark.parametrize("double_bias", [True, False])
+@pytest.mark.parametrize("mode", ["lstm", "rnn_relu"])
+def test_haikus_cores_give_the_same_answers(mode: str, double_bias: bool) -> None:
+    (cell, *_) = parts(mode)
+    if mode == "lstm":
+        cell["bias_hh"][:] = 0
+        order = [gate for letter in "igfo" for gate in range(4) if "ifgo"[gate] == letter]
+        rows = np.concatenate([np.arange(UNITS) + gate * UNITS for gate in order])
+        weights = np.concatenate([cell["weight_ih"], cell["weight_hh"]], axis=1)[rows].T
+        bias = cell["bias_ih"].copy()
+        bias[UNITS : 2 * UNITS] -= 1  # which Haiku adds
+        stored = {"linear/w": weights, "linear/b": bias[rows]}
+    else:
+        cell["bias_hh"] *= double_bias
+        stored = {"linear/w": cell["weight_ih"].T, "linear/b": cell["bias_ih"]}
+        stored |= {"linear_1/w": cell["weight_hh"].T}
+        stored |= {"linear_1/b": cell["bias_hh"]} if double_bias else {}
+    compare(stored, "haiku", mode, [cell], 1)
+
+
+def compare(
+    stored: dict[str, Any], dialect: str, mode: str, cells: list[dict[str, Any]], directions: int
+) -> None:
+    """The answers of one layer, gate by gate too, against those of the blob of its cells."""
+    common = {"layers": 1, "directions": directions}
+    steps = reference.DIALECTS[dialect](stored, mode, **common)
+    expected = reference.steps_from_blob(blob(cells), mode, units=UNITS, input_size=INPUTS, **common)
+    rng = np.random.default_rng(8)
+    x, states = rng.normal(size=(5, 2, INPUTS)), rng.normal(size=(2, directions, 2, UNITS))
+    answers = [reference.run(each, x, *states, directions=directions) for each in (steps, expected)]
+    for one, other in zip(*answers, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
+    for step in steps:
+        for one, other in zip(
+            step(x[0], *states[:, 0]), step.gates().step()(x[0], *states[:, 0]), strict=True
+        ):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)

@@ -99,7 +99,7 @@ WEIGHTS: Final = (
         {"--signature": "second"},
     ),
     Advice(
-        ["recurrences/graphless.py: may be a CudnnLSTM or a dense layer"],
+        ["recurrences/graphless.py: say --mode {} --units N"],
         "1.15.5-object_lstm_1l",
         [],
         r"say (--mode lstm --units N)",

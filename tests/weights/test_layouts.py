@@ -57,6 +57,33 @@ def test_pytorch_keeps_cudnn_s_own_order(mode: Mode) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize(
+    ("layout", "mode", "places"),
+    [
+        (layouts.FLAX, Mode.LSTM, [0, 1, 2, 3]),
+        (layouts.FLAX, Mode.GRU, [0, 1, 2]),
+        (layouts.HAIKU, Mode.LSTM, [0, 2, 1, 3]),  # i, g, f, o
+        (layouts.HAIKU, Mode.RNN_RELU, [0]),
+    ],
+)
+def test_columns_of_jaxs_libraries_are_gates_side_by_side(
+    layout: layouts.Layout, mode: Mode, places: list[int]
+) -> None:
+    """Two units, three inputs: each column of a kernel is a unit of a gate."""
+    wide = 2 * len(places)
+    kernel, recurrent = np.arange(3.0 * wide).reshape(3, wide), -np.arange(2.0 * wide).reshape(2, wide)
+    bias, recurrent_bias = np.arange(100.0, 100 + wide), np.arange(200.0, 200 + wide)
+    found = layouts.unpack_columns(mode, layout, (kernel, recurrent), (bias, recurrent_bias), forget_bias=0.5)
+    for gate, place in enumerate(places):
+        columns = slice(2 * place, 2 * place + 2)
+        np.testing.assert_array_equal(found.kernel[gate], kernel[:, columns].T)
+        np.testing.assert_array_equal(found.recurrent_kernel[gate], recurrent[:, columns].T)
+        added = 0.5 if (mode, gate) == (Mode.LSTM, 1) else 0
+        np.testing.assert_array_equal(found.bias[gate], bias[columns] + added)
+        np.testing.assert_array_equal(found.recurrent_bias[gate], recurrent_bias[columns])
+    np.testing.assert_array_equal(bias, np.arange(100.0, 100 + wide))
+
+
 @pytest.mark.parametrize("canonical", [True, False])
 @pytest.mark.parametrize(
     ("order", "mode", "places"),

@@ -6,6 +6,7 @@
 * torch_file      : Reads the state dict of a PyTorch file, written by PyTorch 1.6 or later.
 * torch_archive   : Reads tensors from the zip of a PyTorch file, as views of stored members.
 * torch_pickle    : Follows the pickle of a PyTorch file, by placeholders for all names.
+* flax_msgpack    : Reads files of Flax: msgpack of nested maps and arrays.
 
 May import: text, errors, context, model, weights, read.dialects.
 Entry: `READERS`, each with `recognise(path)` and `read`.
@@ -14,6 +15,6 @@ Entry: `READERS`, each with `recognise(path)` and `read`.
 from types import ModuleType
 from typing import Final
 
-from cudnn_convert.read.arrays import numpy_file, safetensors_file, torch_file
+from cudnn_convert.read.arrays import flax_msgpack, numpy_file, safetensors_file, torch_file
 
-READERS: Final[tuple[ModuleType, ...]] = (numpy_file, safetensors_file, torch_file)
+READERS: Final[tuple[ModuleType, ...]] = (numpy_file, safetensors_file, torch_file, flax_msgpack)

@@ -7,6 +7,9 @@ A dialect is a way in which a program names weights that are no parameter blob.
 * keras  : Recognises Keras layers, plain layers too, by names and shapes of weights.
 * named  : Names of the weights that `--format npz` and `--format safetensors` write.
 * torch  : Names of PyTorch's recurrent modules and cells in a state dict.
+* flax   : Names of recurrent cells of Flax, linen and nnx, in a single direction or two.
+* haiku  : Names of Haiku's recurrent cores, `<module>/<parameter>`; matrices are `[in, out]`.
+* jax_trees: Keys of JAX's trees as paths, without an optimizer's state.
 
 May import: errors, model, weights, read.tensorbundle.
 Entry: `find`, which asks every dialect.
@@ -21,10 +24,10 @@ import numpy as np
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import CanonicalParameters, Tensor, is_float
-from cudnn_convert.read.dialects import contrib, keras, named, regions, torch
+from cudnn_convert.read.dialects import contrib, flax, haiku, keras, named, regions, torch
 
 #: One file each, with `find(path, tensors)`.
-DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras, named, torch)
+DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras, named, torch, flax, haiku)
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:

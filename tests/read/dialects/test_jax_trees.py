@@ -1,0 +1,30 @@
+"""Keys of JAX's trees: how they are joined, and which are an optimizer's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cudnn_convert.model import InMemory
+from cudnn_convert.read.dialects import jax_trees
+
+
+def paths(*keys: str) -> list[str]:
+    tensors = {key: InMemory(np.full(1, number)) for number, key in enumerate(keys)}
+    listed = jax_trees.list_weights(tensors)
+    assert [tensor.read()[0] for tensor in listed.values()] == sorted(
+        tensor.read()[0] for tensor in listed.values()
+    )
+    return [*listed]
+
+
+def test_every_form_of_a_key_is_a_path() -> None:
+    keys = ["['params']['a']['w']", "['rnns'][12]['b'].value", "net/a/w", "net.b.w", "[0]['lstm/~/x']['w']"]
+    assert paths(*keys) == ["params/a/w", "rnns/12/b.value", "net/a/w", "net.b.w", "0/lstm/~/x/w"]
+
+
+def test_an_optimizers_keys_are_left_out() -> None:
+    assert paths("['opt_state'][0].mu['a']['w']", "state.opt_state.0.nu.w", "opt_state/w", "a/w") == ["a/w"]
+
+
+def test_keys_with_the_same_path_stay_as_they_are() -> None:
+    assert paths("['a']['w']", "a/w") == ["['a']['w']", "a/w"]
