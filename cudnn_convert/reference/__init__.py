@@ -31,7 +31,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cudnn_convert.reference.frameworks import steps_from_named, steps_from_torch
+from cudnn_convert.reference.frameworks import steps_from_mxnet, steps_from_named, steps_from_torch
 from cudnn_convert.reference.steps import (
     F64,
     CellStep,
@@ -63,6 +63,7 @@ DIALECTS: Final[Mapping[str, Callable[..., CellSteps]]] = MappingProxyType(
         "regions": steps_from_regions,
         "named": steps_from_named,
         "torch": steps_from_torch,
+        "mxnet": steps_from_mxnet,
     }
 )
 

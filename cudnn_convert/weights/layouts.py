@@ -91,6 +91,12 @@ TORCH: Final = Layout(
     MappingProxyType({Mode.LSTM: (_I, _F, _C, _O), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
     "pytorch v2.8.0 torch/nn/modules/rnn.py, LSTM weight_ih_l[k] (W_ii|W_if|W_ig|W_io), GRU (W_ir|W_iz|W_in)",
 )
+MXNET: Final = Layout(
+    "mxnet",
+    MappingProxyType({Mode.LSTM: (_I, _F, _C, _O), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
+    "mxnet 1.9.1 python/mxnet/rnn/rnn_cell.py LSTMCell._gate_names (_i _f _c _o), GRUCell._gate_names "
+    "(_r _z _o); gluon/rnn/rnn_cell.py LSTMCell.hybrid_forward, GRUCell.hybrid_forward: the same",
+)
 #: The gate order that the cell packed by CONTRIB reads; a separate row, so that a wrong CONTRIB row is seen.
 COMPATIBLE_GRU: Final = Layout(
     "compatible_gru",

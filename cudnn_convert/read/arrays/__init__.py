@@ -1,6 +1,8 @@
 """Readers of arrays: files of weights from any framework, without a graph.
 
 * containers      : Makes a model of named arrays, and finds the files behind a path.
+* mxnet_params    : Reads MXNet's `.params`, lists of named arrays, and the symbol beside a checkpoint.
+* mxnet_symbol    : Reads what the symbol of an MXNet checkpoint says of its recurrences.
 * numpy_file      : Reads NumPy's `.npy` and `.npz`, and folders of `.npy`.
 * safetensors_file: Reads safetensors, a file or a folder of shards.
 * torch_file      : Reads the state dict of a PyTorch file, written by PyTorch 1.6 or later.
@@ -14,6 +16,6 @@ Entry: `READERS`, each with `recognise(path)` and `read`.
 from types import ModuleType
 from typing import Final
 
-from cudnn_convert.read.arrays import numpy_file, safetensors_file, torch_file
+from cudnn_convert.read.arrays import mxnet_params, numpy_file, safetensors_file, torch_file
 
-READERS: Final[tuple[ModuleType, ...]] = (numpy_file, safetensors_file, torch_file)
+READERS: Final[tuple[ModuleType, ...]] = (numpy_file, safetensors_file, torch_file, mxnet_params)

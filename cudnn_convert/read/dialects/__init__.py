@@ -6,6 +6,7 @@ A dialect is a way in which a program names weights that are no parameter blob.
 * regions: Names of the regions of a blob saved by TensorFlow 1.0 to 1.3.
 * keras  : Recognises Keras layers, plain layers too, by names and shapes of weights.
 * named  : Names of the weights that `--format npz` and `--format safetensors` write.
+* mxnet  : Names of MXNet's recurrent layers and cells, of gluon and of its symbols.
 * torch  : Names of PyTorch's recurrent modules and cells in a state dict.
 
 May import: errors, model, weights, read.tensorbundle.
@@ -21,10 +22,10 @@ import numpy as np
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import CanonicalParameters, Tensor, is_float
-from cudnn_convert.read.dialects import contrib, keras, named, regions, torch
+from cudnn_convert.read.dialects import contrib, keras, mxnet, named, regions, torch
 
 #: One file each, with `find(path, tensors)`.
-DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras, named, torch)
+DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras, named, torch, mxnet)
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
