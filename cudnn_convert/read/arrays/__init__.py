@@ -1,5 +1,7 @@
 """Readers of arrays: files of weights from any framework, without a graph.
 
+* cntk_dictionary : Parses CNTK's dictionaries, the protobuf messages that its models are, without CNTK.
+* cntk_model      : Reads CNTK's models: each OptimizedRNNStack, with its weights and sizes.
 * containers      : Makes a model of named arrays, and finds the files behind a path.
 * mxnet_params    : Reads MXNet's `.params`, lists of named arrays, and the symbol beside a checkpoint.
 * mxnet_symbol    : Reads what the symbol of an MXNet checkpoint says of its recurrences.
@@ -16,6 +18,15 @@ Entry: `READERS`, each with `recognise(path)` and `read`.
 from types import ModuleType
 from typing import Final
 
-from cudnn_convert.read.arrays import mxnet_params, numpy_file, safetensors_file, torch_file
+from cudnn_convert.read.arrays import (
+    cntk_model,
+    mxnet_params,
+    numpy_file,
+    safetensors_file,
+    torch_file,
+)
 
-READERS: Final[tuple[ModuleType, ...]] = (numpy_file, safetensors_file, torch_file, mxnet_params)
+READERS: Final[tuple[ModuleType, ...]] = (
+    *(numpy_file, safetensors_file, torch_file),
+    *(mxnet_params, cntk_model),
+)
