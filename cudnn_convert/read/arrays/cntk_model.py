@@ -24,7 +24,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, ReadError
-from cudnn_convert.model import Array, Graphless, Mode, Model, PartialSizes, Tensor
+from cudnn_convert.model import Array, Mode, Model, PartialSizes, Tensor
 from cudnn_convert.read.arrays import cntk_dictionary, containers
 from cudnn_convert.read.arrays.containers import ArrayFiles, StoredTensor
 from cudnn_convert.weights import parameter_blob
@@ -302,7 +302,8 @@ def _make_model(file: _File, recurrences: Sequence[_Recurrence], arrays: Mapping
         if array.tensor is not None and uid not in taken:
             add(array.name, array.tensor)
     model = containers.make_model(file.path, KIND, tensors, blobs=blobs, notes=tuple(notes))
-    return replace(model, graphless=Graphless(lack=f"the graph of {file.path.name} is one of CNTK"))
+    lack = f"the graph of {file.path.name} is one of CNTK"
+    return replace(model, graphless=replace(model.graphless, lack=lack))
 
 
 def _candidates(title: str) -> Iterator[str]:

@@ -48,6 +48,7 @@ _RANK: Final = 32
 _EPOCH: Final = re.compile(r"(?P<prefix>.+)-\d{4,}\.params", re.ASCII)
 _OF_CHECKPOINT: Final = re.compile(r"(?:arg|aux):")
 _PACKED: Final = "parameters"
+_LAYERED: Final = re.compile(r"[lr]\d+_[ih]2h", re.ASCII)
 _WHOLE: Final = "a whole list of arrays"
 _DENSE: Final = "make it dense with tostype('default'), and save it again"
 _TYPED: Final = "save it as float32"
@@ -191,9 +192,11 @@ def _find_packed(symbol: Symbol, tensors: Mapping[str, Tensor]) -> dict[str, Par
     """Return the sizes of vectors that ops RNN take. Raises ReadError for a symbol of other arrays."""
     blobs: dict[str, PartialSizes] = {}
     for fused in symbol.fused:
+        key = fused.parameters[0]
+        if key not in tensors and any(_is_unpacked(name, fused) for name in tensors):
+            continue  # the symbol of save_rnn_checkpoint, which unpacks the arrays
         if missing := [name for name in fused.parameters if name not in tensors]:
             raise symbol.refuse(fused.name, "parameters that the file has", missing[0], _APART)
-        key = fused.parameters[0]
         if len(fused.parameters) > 1 or len(tensors[key].shape) != 1:
             continue
         if fused.projection:
@@ -207,6 +210,13 @@ def _find_packed(symbol: Symbol, tensors: Mapping[str, Tensor]) -> dict[str, Par
         if blobs.setdefault(key, sizes) != sizes:
             raise symbol.refuse(fused.name, _describe(blobs[key]), _describe(sizes))
     return blobs
+
+
+def _is_unpacked(key: str, fused: FusedOp) -> bool:
+    """Return True for an array that `unpack_weights` makes of the vector of an op."""
+    prefix = fused.parameters[0].removesuffix(_PACKED)
+    is_packed = len(fused.parameters) == 1 and prefix != fused.parameters[0]
+    return is_packed and key.startswith(prefix) and bool(_LAYERED.match(key, len(prefix)))
 
 
 def _describe(sizes: PartialSizes) -> str:
@@ -225,7 +235,11 @@ def _judge(
     keys = model.list_stored_keys(own)
     if own.dialect != "mxnet":
         return own
-    ops = [fused for fused in symbol.fused if not {*keys}.isdisjoint(fused.parameters)] if symbol else []
+    ops = [
+        fused
+        for fused in (symbol.fused if symbol is not None else ())
+        if not {*keys}.isdisjoint(fused.parameters) or all(_is_unpacked(key, fused) for key in keys)
+    ]
     for fused in ops:
         own = _compare(model, own, fused, keys)
     if ops or not is_checkpoint:
@@ -250,7 +264,7 @@ def _compare(
     def refuse(expected: str, actual: str) -> ReadError:
         return ReadError(model.path, fused.name, expected=expected, found=actual, advice=_APART)
 
-    if {*keys} != {*fused.parameters}:
+    if {*keys} != {*fused.parameters} and not _is_unpacked(keys[0], fused):
         differ = min({*keys} ^ {*fused.parameters})
         raise refuse("the arrays of one recurrence in the symbol too", f"{differ}, which one of them lacks")
     sizes = own.sizes(own.modes[0])

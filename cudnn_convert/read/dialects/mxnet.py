@@ -56,6 +56,7 @@ _MORE: Final = re.compile(r"(?:i2h|h2h|h2r|c2c).*|.*_(?:gamma|beta)")
 _MATRIX: Final = 2
 _BACKWARD: Final = re.compile(r"(?:.*\.)?r_cell\.")
 _WHOLE: Final = "does the whole file belong to one model?"
+_SINGLY: Final = "save the arrays of each recurrence to a file of its own"
 _OTHER: Final = "such a cell is none of cuDNN's; take it out, or run it with MXNet"
 
 
@@ -259,7 +260,7 @@ def _parameters(path: Path, stack: _Stack, keys: Sequence[str]) -> CanonicalPara
     name = stack.prefix.rstrip("._/")
     notes = [stack.note] if stack.note else []
     if stack.of_cells and sizes.gates == len(Mode.LSTM.gates):
-        notes.append("activations are taken for the default ones of LSTMCell, tanh and sigmoid")
+        notes.append("LSTMCell's activations are taken to be its own, tanh and sigmoid")
     if _BACKWARD.match(stack.prefix):
         notes.append("its BidirectionalCell gives it the sequence from the end on")
     return CanonicalParameters(
@@ -287,9 +288,9 @@ def _sides(path: Path, stack: _Stack) -> list[str]:
     for number, layer in enumerate(stack.cells):
         actual = [cell.side for cell in layer]
         if actual != sides:
-            expected = " and ".join(sides) if any(sides) else "one cell"
+            expected = f"cells {' and '.join(sides)} in each layer, as in one of them"
             listed = " and ".join(actual)
-            raise ReadError(path, layer[0].head, expected=expected, found=listed, advice=_WHOLE)
+            raise ReadError(path, layer[0].head, expected=expected, found=listed, advice=_SINGLY)
         if not stack.of_cells and layer[0].layer != number:
             expected, lack = f"layer {number} before it", "none"
             raise ReadError(path, layer[0].head, expected=expected, found=lack, advice=_WHOLE)
