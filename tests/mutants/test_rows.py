@@ -14,7 +14,7 @@ import tensorflow as tf
 from mutants.conversions import Flags, exit_code, is_caught
 from mutants.rows import ROWS, pairs, swap
 from support import keras_public
-from support.samples import GRAPHLESS, fixture
+from support.samples import GRAPHLESS, ROOT, fixture
 from support.tiers import combinations, tier
 
 from cudnn_convert.model import Mode
@@ -26,6 +26,10 @@ KERAS = {found.name: found.prefix for found in GRAPHLESS}
 
 def checkpoint(name: str) -> Callable[[Path], Path]:
     return lambda _: KERAS[name] if name in KERAS else fixture(name).prefix
+
+
+def arrays(name: str) -> Callable[[Path], Path]:
+    return lambda _: ROOT / "tests/data/arrays" / name
 
 
 def block_of_tensorflow_2(folder: Path) -> Path:
@@ -88,6 +92,8 @@ USES = [
     Use("lingvo", Mode.LSTM, checkpoint(LSTM), of("onnx", "--gate-order", "lingvo", *CANONICAL)),
     Use("miopen", Mode.LSTM, checkpoint(LSTM), of("onnx", "--gate-order", "miopen", *RAW)),
     Use("miopen", Mode.GRU, checkpoint(GRU), of("onnx", "--gate-order", "miopen", *RAW)),
+    Use("mxnet", Mode.LSTM, arrays("mxnet/lstm/saved.params"), of("onnx")),
+    Use("mxnet", Mode.GRU, arrays("mxnet/gru/saved.params"), of("onnx")),
 ]
 
 

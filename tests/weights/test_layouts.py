@@ -57,6 +57,15 @@ def test_pytorch_keeps_cudnn_s_own_order(mode: Mode) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU, Mode.RNN_TANH])
+def test_mxnet_keeps_cudnn_s_own_order(mode: Mode) -> None:
+    """FusedRNNCell's: i, f, c, o and r, z, o."""
+    cell = counted(mode)
+    kernels = cell.kernel.reshape(-1, 1), cell.recurrent_kernel.reshape(-1, 1)
+    biases = cell.bias.ravel(), cell.recurrent_bias.ravel()
+    assert parts(layouts.unpack_rows(mode, layouts.MXNET, kernels, biases)) == parts(cell)
+
+
 @pytest.mark.parametrize("canonical", [True, False])
 @pytest.mark.parametrize(
     ("order", "mode", "places"),

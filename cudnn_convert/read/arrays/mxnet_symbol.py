@@ -73,7 +73,7 @@ def read(path: Path) -> Symbol:
         raise ReadError(path, "file", expected=expected, found=actual, advice=_ADVICE)
     try:
         nodes = _parse_nodes(json.loads(path.read_bytes()))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as cause:
         expected, actual = "the JSON of a symbol", "another or a damaged text"
         raise ReadError(path, "file", expected=expected, found=actual, advice=_ADVICE) from cause
     fused = tuple(_parse_fused(path, nodes, node) for node in nodes if node.op in _FUSED)
@@ -94,9 +94,9 @@ def _parse_nodes(tree: Any) -> list[_Node]:
     nodes = []
     for number, entry in enumerate(tree["nodes"]):
         attributes = {**entry.get("param", {}), **entry.get("attr", {}), **entry.get("attrs", {})}
-        inputs = tuple((int(each[0]), int(each[1])) for each in entry["inputs"])
+        inputs = tuple((each[0], each[1]) for each in entry["inputs"])
         # A node stands behind its inputs, so that no walk goes in circles.
-        if not all(0 <= source < number for source, _ in inputs):
+        if not all(type(source) is type(output) is int and 0 <= source < number for source, output in inputs):
             raise ValueError(number)
         if not (isinstance(entry["op"], str) and isinstance(entry["name"], str)):
             raise TypeError(number)
