@@ -121,7 +121,7 @@ def is_model(path: Path) -> bool:
 
 
 def _is_stated(sizes: PartialSizes) -> bool:
-    """Return True if a file says of a vector that it is a recurrence."""
+    """Return True if a file states the sizes of a recurrence."""
     return sizes.units is not None
 
 
@@ -159,7 +159,7 @@ def digest_files(path: Path) -> dict[str, str]:
 
 
 def _array_files(path: Path) -> list[Path]:
-    """List the files of a source of arrays: those of a folder, or a file and what lies beside it."""
+    """List the files of a source of arrays, with those beside a file."""
     known = (
         _ask(arrays.READERS, path) if (path.is_dir() or path.is_file()) and not _ask(READERS, path) else []
     )

@@ -1,10 +1,10 @@
 """Readers of arrays: files of weights from any framework, without a graph.
 
-* cntk_dictionary : Parses CNTK's dictionaries, the protobuf messages that its models are, without CNTK.
-* cntk_model      : Reads CNTK's models: each OptimizedRNNStack, with its weights and sizes.
+* cntk_dictionary : Parses CNTK's dictionaries, the protobuf messages of models.
+* cntk_model      : Reads CNTK's models: the weights and sizes of each OptimizedRNNStack.
 * containers      : Makes a model of named arrays, and finds the files behind a path.
 * mxnet_params    : Reads MXNet's `.params`, lists of named arrays, and the symbol beside a checkpoint.
-* mxnet_symbol    : Reads what the symbol of an MXNet checkpoint says of its recurrences.
+* mxnet_symbol    : Reads the recurrences of an MXNet checkpoint's symbol.
 * numpy_file      : Reads NumPy's `.npy` and `.npz`, and folders of `.npy`.
 * safetensors_file: Reads safetensors, a file or a folder of shards.
 * torch_file      : Reads the state dict of a PyTorch file, written by PyTorch 1.6 or later.

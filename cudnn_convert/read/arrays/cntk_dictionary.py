@@ -1,4 +1,4 @@
-"""Parses CNTK's dictionaries, the protobuf messages that its models are, without CNTK.
+"""Parses CNTK's dictionaries, the protobuf messages of models.
 
 A file is one message Dictionary. From 2 GiB on it is `ktnc` and the size of the message, in 32 bits each, the
 message without the values of its arrays, and these values, little-endian and in the order of the arrays.
@@ -71,7 +71,7 @@ def message_class() -> Any:
 
 
 def values(dictionary: Any) -> dict[str, Any]:
-    """Return the values of a dictionary by key. Raises ValueError for a key that is there twice."""
+    """Return the values of a dictionary by key. Raises ValueError for a repeated key."""
     entries = {entry.key: value(entry.value) for entry in dictionary.data}
     if len(entries) < len(dictionary.data):
         raise ValueError("a key twice")
@@ -79,13 +79,16 @@ def values(dictionary: Any) -> dict[str, Any]:
 
 
 def value(holder: Any) -> Any:
-    """Return the value of a DictionaryValue: a number, a text or a message; None for other types."""
+    """Return the value of a DictionaryValue: a number, a text or a message.
+
+    None for other types.
+    """
     field = _FIELDS.get(holder.value_type)
     return None if field is None else getattr(holder, field)
 
 
 def members(vector: Any) -> list[Any]:
-    """Return the values of a Vector, none of what is no Vector."""
+    """Return the values of a Vector; empty for any other message."""
     return [value(holder) for holder in getattr(vector, "value", ())]
 
 
@@ -95,7 +98,7 @@ def count_arrays(dictionary: Any) -> int:
 
 
 def _walk(dictionary: Any) -> Iterator[Any]:
-    """Yield all values in a dictionary, and in those in it."""
+    """Yield all values of a dictionary, nested ones too."""
     waiting = [dictionary]
     while waiting:
         each = waiting.pop()

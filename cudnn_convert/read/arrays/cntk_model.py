@@ -1,4 +1,4 @@
-"""Reads CNTK's models: each OptimizedRNNStack, with its weights and sizes.
+"""Reads CNTK's models: the weights and sizes of each OptimizedRNNStack.
 
 A model is a Dictionary of type CompositeFunction. Its `primitive_functions` are all functions, those of
 blocks too. Number 49 is OptimizedRNNStack, cuDNN's recurrence, with the attributes `recurrentOp`,
@@ -61,7 +61,10 @@ _FLOATS: Final = "save its weights as dense float32"
 
 
 def recognise(path: Path) -> ArrayFiles | None:
-    """Return the model at `path`, of CNTK 2, or of CNTK 1 for `read` to refuse."""
+    """Return the model of CNTK at `path`.
+
+    A model of CNTK 1 too: `read` refuses it.
+    """
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -89,7 +92,10 @@ def read(source: ArrayFiles) -> Model:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A parsed file; the values of arrays are behind `end` where the message is without them."""
+    """A parsed file.
+
+    The values of arrays are behind `end` where the message is without them.
+    """
 
     path: Path
     root: Any
@@ -100,7 +106,7 @@ class _File:
         return ReadError(self.path, where, expected=expected, found=actual, advice=advice)
 
     def list_entries(self, key: str) -> list[dict[str, Any]]:
-        """Return the dictionaries of a list, each as its values by key. Raises ValueError."""
+        """Return the dictionaries of a list as values by key. Raises ValueError."""
         vector = cntk_dictionary.values(self.root).get(key)
         return [cntk_dictionary.values(member) for member in cntk_dictionary.members(vector)]
 
@@ -133,7 +139,7 @@ def _open(path: Path) -> _File:
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """A function: the number of its operation, the ids of its inputs, and its attributes.
+    """A function: the number of the operation, the ids of inputs, the attributes.
 
     `arguments` are the ids that a block puts in the place of the ids of its own inputs.
     """
@@ -164,13 +170,13 @@ class _Function:
 
     @property
     def title(self) -> str:
-        """The name for people, the id where it has none."""
+        """The name for people, else the id."""
         return self.name or self.uid or _NAME
 
 
 @dataclass(frozen=True, slots=True)
 class _PackedTensor:
-    """Values that stand in the message; `stored` is their type there."""
+    """Values in the message, of the type `stored`."""
 
     chunks: Sequence[bytes]
     stored: np.dtype[Any]
@@ -184,7 +190,10 @@ class _PackedTensor:
 
 @dataclass(frozen=True, slots=True)
 class _Array:
-    """An input of the model: a parameter or constant, or without `tensor` what is none of dense floats."""
+    """An input of the model.
+
+    `tensor` is that of a parameter or constant of dense floats, None for all others.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -212,7 +221,7 @@ def _list_arrays(file: _File) -> dict[str, _Array]:
 def _take_values(
     file: _File, name: str, view: Any, offset: int | None
 ) -> tuple[_PackedTensor | StoredTensor | None, int | None]:
-    """Return an array, and where in the file the values of the next one are. Raises ReadError."""
+    """Return an array, and the offset of the next array's values. Raises ReadError."""
     shape = tuple(reversed(view.shape.shape_dim))
     if view.data_type not in _TYPES or view.storage_format != _DENSE:
         if offset is not None:
@@ -234,7 +243,7 @@ def _take_values(
 
 @dataclass(frozen=True, slots=True)
 class _Recurrence:
-    """An OptimizedRNNStack: the id of its parameter, and its sizes."""
+    """An OptimizedRNNStack: the id of the parameter, and the sizes."""
 
     title: str
     weights: str
@@ -244,7 +253,7 @@ class _Recurrence:
 def _find_recurrence(
     file: _File, function: _Function, arrays: Mapping[str, _Array], given: Mapping[str, str]
 ) -> _Recurrence:
-    """Return what a function says. Raises ReadError where that is not all or fits no weights."""
+    """Return the recurrence of a function. Raises ReadError for incomplete or unfit sizes."""
     ids = [f"{_resolve(uid, given)}" for uid in function.inputs]
     weights = arrays.get(ids[-1]) if len(ids) == _INPUTS else None
     if weights is None or weights.tensor is None:
@@ -269,7 +278,7 @@ def _find_recurrence(
 
 
 def _resolve(uid: str, given: Mapping[str, str]) -> str:
-    """Return what blocks put in the place of an id."""
+    """Follow an id through the arguments of blocks."""
     for _ in range(len(given)):
         if uid not in given:
             break
@@ -307,6 +316,6 @@ def _make_model(file: _File, recurrences: Sequence[_Recurrence], arrays: Mapping
 
 
 def _candidates(title: str) -> Iterator[str]:
-    """Yield a name, and others for where it is taken."""
+    """Yield a name, then numbered variants."""
     yield title
     yield from (f"{title}_{number}" for number in itertools.count(1))

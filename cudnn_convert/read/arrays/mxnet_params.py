@@ -62,7 +62,7 @@ _UNPACKED: Final = "save the arrays of its layers"
 
 
 def recognise(path: Path) -> ArrayFiles | None:
-    """Return the parameter file at `path`, and the symbol of its checkpoint where there is one."""
+    """Return the parameter file at `path`, and the checkpoint's symbol if there."""
     if not path.is_file():
         return None
     with path.open("rb") as file:
@@ -75,7 +75,7 @@ def recognise(path: Path) -> ArrayFiles | None:
 
 
 def read(source: ArrayFiles) -> Model:
-    """Read the arrays, and what a symbol says of them; values stay in the file. Raises ReadError, OSError."""
+    """Read the arrays and the symbol; values stay in the file. Raises ReadError, OSError."""
     path = source.path
     stored = _Parser(path).parse()
     tensors = _strip(path, stored)
@@ -93,13 +93,13 @@ def read(source: ArrayFiles) -> Model:
 
 
 class _Parser:
-    """A walk over a file, which takes no more of it than there is."""
+    """A walk over a file, inside the bounds of the file."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._size = path, path.stat().st_size
 
     def parse(self) -> dict[str, Tensor]:
-        """Return the arrays by name, or by number where the file has no names. Raises ReadError, OSError."""
+        """Return the arrays by name, else by number. Raises ReadError, OSError."""
         with self._path.open("rb") as file:
             self._file = file
             self._skip(len(_MAGIC), "file")
@@ -126,7 +126,7 @@ class _Parser:
         return range(count)
 
     def _skip(self, count: int, where: str) -> int:
-        """Go on by `count` bytes, and return where they begin."""
+        """Go on by `count` bytes, and return the begin."""
         begin = self._file.tell()
         if count > self._size - begin:
             raise self._refuse(where, f"{count} bytes", f"{self._size - begin}, the end of the file")
@@ -170,7 +170,10 @@ class _Parser:
 
 
 def _strip(path: Path, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the arrays by their names in the model. Raises ReadError for one that is `arg:` and `aux:`."""
+    """Return the arrays by name in the model.
+
+    Raises ReadError for one that is `arg:` and `aux:`.
+    """
     tensors: dict[str, Tensor] = {}
     for name, tensor in stored.items():
         key = _OF_CHECKPOINT.sub("", name, count=1)
@@ -181,15 +184,19 @@ def _strip(path: Path, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _may_be_packed(key: str, tensor: Tensor) -> bool:
-    """Return True for the vector of a FusedRNNCell, whose name is its prefix and `parameters`.
+    """Return True for the vector of a FusedRNNCell, by name.
 
-    Source: mxnet 1.9.1 python/mxnet/rnn/rnn_cell.py FusedRNNCell.__init__.
+    The name is the prefix and `parameters`. Source: mxnet 1.9.1 python/mxnet/rnn/rnn_cell.py
+    FusedRNNCell.__init__.
     """
     return key.endswith(_PACKED) and len(tensor.shape) == 1 and is_float(tensor.dtype)
 
 
 def _find_packed(symbol: Symbol, tensors: Mapping[str, Tensor]) -> dict[str, PartialSizes]:
-    """Return the sizes of vectors that ops RNN take. Raises ReadError for a symbol of other arrays."""
+    """Return the sizes of the vectors of RNN ops.
+
+    Raises ReadError for a symbol of other arrays.
+    """
     blobs: dict[str, PartialSizes] = {}
     for fused in symbol.fused:
         key = fused.parameters[0]
@@ -213,7 +220,7 @@ def _find_packed(symbol: Symbol, tensors: Mapping[str, Tensor]) -> dict[str, Par
 
 
 def _is_unpacked(key: str, fused: FusedOp) -> bool:
-    """Return True for an array that `unpack_weights` makes of the vector of an op."""
+    """Return True for a part of an op's vector, as by `unpack_weights`."""
     prefix = fused.parameters[0].removesuffix(_PACKED)
     is_packed = len(fused.parameters) == 1 and prefix != fused.parameters[0]
     return is_packed and key.startswith(prefix) and bool(_LAYERED.match(key, len(prefix)))
@@ -227,7 +234,7 @@ def _describe(sizes: PartialSizes) -> str:
 def _judge(
     model: Model, own: CanonicalParameters, symbol: Symbol | None, *, is_checkpoint: bool
 ) -> CanonicalParameters:
-    """Return the recurrence with what a symbol says of it.
+    """Add a symbol's facts to a recurrence.
 
     Names of a checkpoint do not tell the order of gates: not all of MXNet's own examples have that of its
     cells. Raises ReadError where the symbol contradicts the arrays, or is needed.
@@ -259,7 +266,7 @@ def _judge(
 def _compare(
     model: Model, own: CanonicalParameters, fused: FusedOp, keys: Sequence[str]
 ) -> CanonicalParameters:
-    """Return the recurrence in the mode of an op. Raises ReadError where they differ."""
+    """Return the recurrence in the mode of an op. Raises ReadError for other sizes."""
 
     def refuse(expected: str, actual: str) -> ReadError:
         return ReadError(model.path, fused.name, expected=expected, found=actual, advice=_APART)
@@ -277,7 +284,7 @@ def _compare(
 
 
 def _require_gates(path: Path, keys: Sequence[str], symbol: Symbol | None) -> None:
-    """Raise ReadError where no symbol says that the gates of an LSTM are in the order of MXNet's cells."""
+    """Require a symbol with the usual gates of LSTM cells. Raises ReadError."""
     for key in keys:
         gates = symbol.gates.get(key, ()) if symbol is not None else ()
         if gates != mxnet_symbol.USUAL_GATES:

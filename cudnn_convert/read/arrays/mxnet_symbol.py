@@ -1,4 +1,4 @@
-"""Reads what the symbol of an MXNet checkpoint says of its recurrences.
+"""Reads the recurrences of an MXNet checkpoint's symbol.
 
 A symbol is JSON: `nodes`, each with its `op`, `name`, attributes, and `inputs` as numbers of nodes and of
 their outputs. An op `null` is a variable. Two things matter here:
@@ -40,7 +40,7 @@ _NUMBER: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class FusedOp:
-    """An op RNN: its sizes, and the arrays that are its parameters."""
+    """An op RNN: the sizes, and the names of parameters."""
 
     name: str
     sizes: PartialSizes
@@ -50,7 +50,7 @@ class FusedOp:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """What a symbol says.
+    """The facts of a symbol.
 
     `gates` has the activations of an LSTM cell's gates, in order, by the names of its weights.
     `has_residuals`: a cell's output is added to its input.
@@ -62,12 +62,12 @@ class Symbol:
     has_residuals: bool
 
     def refuse(self, where: str, expected: str, actual: str, advice: str = _ADVICE) -> ReadError:
-        """Return the error of a symbol that contradicts itself or the arrays."""
+        """Return the error of a contradictory symbol."""
         return ReadError(self.path, where, expected=expected, found=actual, advice=advice)
 
 
 def read(path: Path) -> Symbol:
-    """Read a symbol. Raises ReadError for a damaged one, OSError."""
+    """Read a symbol. Raises ReadError, OSError."""
     if path.stat().st_size > _MOST:
         expected, actual = f"at most {_MOST} bytes", f"{path.stat().st_size}"
         raise ReadError(path, "file", expected=expected, found=actual, advice=_ADVICE)
@@ -127,7 +127,7 @@ def _parse_fused(path: Path, nodes: Sequence[_Node], node: _Node) -> FusedOp:
 
 
 def _variables(nodes: Sequence[_Node], start: int) -> Iterator[str]:
-    """Yield the names of the variables that a node is computed from."""
+    """Yield the names of all variables behind a node."""
     waiting, seen = [start], {start}
     while waiting:
         node = nodes[waiting.pop()]
@@ -140,7 +140,7 @@ def _variables(nodes: Sequence[_Node], start: int) -> Iterator[str]:
 
 
 def _find_gates(path: Path, nodes: Sequence[_Node]) -> dict[str, tuple[str, ...]]:
-    """Return the activations of each LSTM cell's gates by the names of its weights."""
+    """Return the activations of LSTM cells' gates by the names of weights."""
     activations: dict[int, dict[int, str]] = {
         number: {}
         for number, node in enumerate(nodes)
@@ -161,7 +161,7 @@ def _find_gates(path: Path, nodes: Sequence[_Node]) -> dict[str, tuple[str, ...]
 
 
 def _weights(nodes: Sequence[_Node], number: int) -> Iterator[str]:
-    """Yield the names of the matrices whose products a node slices."""
+    """Yield the names of the matrices behind a SliceChannel."""
     waiting = [source for source, _ in nodes[number].inputs]
     for _ in range(_NEAR):
         if not waiting:

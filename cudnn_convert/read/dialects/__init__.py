@@ -6,7 +6,7 @@ A dialect is a way in which a program names weights that are no parameter blob.
 * regions: Names of the regions of a blob saved by TensorFlow 1.0 to 1.3.
 * keras  : Recognises Keras layers, plain layers too, by names and shapes of weights.
 * named  : Names of the weights that `--format npz` and `--format safetensors` write.
-* mxnet  : Names of MXNet's recurrent layers and cells, of gluon and of its symbols.
+* mxnet  : Names of MXNet's recurrent layers and cells, of gluon and of symbols.
 * torch  : Names of PyTorch's recurrent modules and cells in a state dict.
 
 May import: errors, model, weights, read.tensorbundle.

@@ -1,4 +1,4 @@
-"""Names of MXNet's recurrent layers and cells, of gluon and of its symbols.
+"""Names of MXNet's recurrent layers and cells, of gluon and of symbols.
 
 A key ends in `i2h_weight`, `h2h_weight`, `i2h_bias` or `h2h_bias`, and with a projection in `h2r_weight` too.
 `unpack_weights` writes an array for each gate, such as `i2h_f_weight`. The head of a key says whose it is:
@@ -77,7 +77,10 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """The sizes of a cell; `ends` are the names of gates with arrays of their own, else ""."""
+    """The sizes of a cell.
+
+    `ends` are the names of gates with arrays of their own, else "".
+    """
 
     ends: tuple[str, ...]
     gates: int
@@ -87,7 +90,7 @@ class _Sizes:
     dtype: np.dtype[Any]
 
     def shapes(self, inputs: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of a cell's tensors by the tails of their keys."""
+        """Return the shapes of a cell's tensors by the tails of keys."""
         rows = self.gates * self.units // len(self.ends)
         shapes: dict[str, tuple[int, ...]] = {}
         for end in self.ends:
@@ -98,7 +101,7 @@ class _Sizes:
 
 @dataclass(slots=True)
 class _StoredCell:
-    """The tensors of a cell by the tails of their keys, and what their head says."""
+    """The tensors of a cell by the tails of keys; the head's facts."""
 
     form: str
     path: str
@@ -108,7 +111,7 @@ class _StoredCell:
     tensors: dict[str, Tensor]
 
     def measure(self) -> tuple[_Sizes, int] | None:
-        """Return the sizes and the input size, or None for a cell of another kind."""
+        """Return the sizes and the input size; None for another kind of cell."""
         apart = (ends for ends in _APART.values() if f"i2h{ends[0]}_weight" in self.tensors)
         ends = ("",) if "i2h_weight" in self.tensors else next(apart, ("",))
         kernel, recurrent = (self.tensors.get(f"{name}{ends[0]}_weight") for name in ("i2h", "h2h"))
@@ -127,7 +130,7 @@ class _StoredCell:
         return _Sizes(ends, gates, units, width, projection is not None, kernel.dtype), kernel.shape[1]
 
     def is_whole(self) -> bool:
-        """Return True if all tensors are there and fit each other."""
+        """Return True if all tensors are there and fit together."""
         measured = self.measure()
         shapes = {tail: tensor.shape for tail, tensor in self.tensors.items()}
         return measured is not None and shapes == measured[0].shapes(measured[1])
@@ -135,9 +138,10 @@ class _StoredCell:
 
 @dataclass(frozen=True, slots=True)
 class _Stack:
-    """The cells of a recurrence, `[layer][direction]`; `prefix` begins all of their keys.
+    """The cells of a recurrence, `[layer][direction]`.
 
-    `of_cells`: they are cells by their names, not a layer. `note` says what is taken for granted.
+    `prefix` begins all of their keys. `of_cells`: they are cells by their names, not a layer. `note` says
+    what is taken for granted.
     """
 
     prefix: str
@@ -147,7 +151,7 @@ class _Stack:
 
 
 def _group(path: Path, tensors: Mapping[str, Tensor]) -> dict[tuple[str, str], list[_StoredCell]]:
-    """Return the cells by the path and the form of their heads. Raises ReadError."""
+    """Return the cells by the path and the form of heads. Raises ReadError."""
     cells: dict[str, _StoredCell] = {}
     for key, tensor in tensors.items():
         matches = ((form, pattern.fullmatch(key)) for form, pattern in _FORMS.items())
@@ -169,7 +173,7 @@ def _group(path: Path, tensors: Mapping[str, Tensor]) -> dict[tuple[str, str], l
 
 
 def _join_glued(cells: Mapping[str, _StoredCell]) -> None:
-    """Take what looks like a cell encoderl0_ for a layer where there is an encoderr0_ too."""
+    """Join cells such as encoderl0_ and encoderr0_ to layers."""
     matches = {head: match for head, cell in cells.items() if (match := _GLUED.fullmatch(head))}
     sides = {(match["path"], match["side"]) for match in matches.values()}
     for head, match in matches.items():
@@ -179,7 +183,10 @@ def _join_glued(cells: Mapping[str, _StoredCell]) -> None:
 
 
 def _make_stacks(cells: Iterable[_StoredCell], keys: Sequence[str]) -> Iterator[_Stack]:
-    """Yield the recurrences of the cells of a path; a cell that is no layer of one is one of its own."""
+    """Yield the recurrences of a path's cells.
+
+    A cell that is no layer of one is one of its own.
+    """
     by_layer: dict[int, list[_StoredCell]] = defaultdict(list)
     for cell in sorted(cells, key=lambda cell: (cell.layer, cell.side)):
         by_layer[cell.layer].append(cell)
@@ -199,7 +206,7 @@ def _make_stacks(cells: Iterable[_StoredCell], keys: Sequence[str]) -> Iterator[
 
 
 def _are_cells(by_layer: Mapping[int, Sequence[_StoredCell]]) -> bool:
-    """Return True for cells with heads such as lstm_l1_ that are no layers of one recurrence."""
+    """Return True for separate cells with heads such as lstm_l1_."""
     cells = [cell for layer in by_layer.values() for cell in layer]
     if any(cell.side == "r" for cell in cells):
         return False
@@ -208,7 +215,7 @@ def _are_cells(by_layer: Mapping[int, Sequence[_StoredCell]]) -> bool:
 
 
 def _do_chain(layers: Sequence[Sequence[_StoredCell]]) -> bool:
-    """Return True if the cells have the sizes of the layers of one recurrence."""
+    """Return True if the sizes of cells chain, as in one recurrence."""
     measured = layers[0][0].measure()
     if measured is None:
         return False
@@ -221,14 +228,14 @@ def _do_chain(layers: Sequence[Sequence[_StoredCell]]) -> bool:
 
 
 def _skip(path: str, by_layer: Mapping[int, object], keys: Sequence[str]) -> bool:
-    """Return True if the cells of a sequence skip a number that other weights have."""
+    """Return True if the cells of a sequence skip the number of other weights."""
     pattern = re.compile(rf"{re.escape(path)}(\d{{1,9}})\.", re.ASCII)
     numbers = {int(match[1]) for key in _list_under(path, keys) if (match := pattern.match(key))}
     return any(min(by_layer) < number < max(by_layer) for number in numbers - by_layer.keys())
 
 
 def _list_under(head: str, keys: Sequence[str]) -> Iterator[str]:
-    """Yield the keys that begin with `head`, of sorted ones."""
+    """Yield the keys with the beginning `head`; `keys` are sorted."""
     for position in range(bisect_left(keys, head), len(keys)):
         if not keys[position].startswith(head):
             return
@@ -280,7 +287,7 @@ def _parameters(path: Path, stack: _Stack, keys: Sequence[str]) -> CanonicalPara
 
 
 def _sides(path: Path, stack: _Stack) -> list[str]:
-    """Return the directions of each layer, by their letters. Raises ReadError for layers that lack one."""
+    """Return the letters of each layer's directions. Raises ReadError for a missing one."""
     first = stack.cells[0][0]
     sides = ["l", "r"] if any(cell.side == "r" for layer in stack.cells for cell in layer) else [first.side]
     if sides == ["l"] and first.form != "layered":  # l_cell. without r_cell.
@@ -307,7 +314,7 @@ def _refuse_others(path: Path, cell: _StoredCell, shapes: Mapping[str, object], 
 
 
 def _take(path: Path, cell: _StoredCell, tail: str, shape: tuple[int, ...], sizes: _Sizes) -> Tensor:
-    """Return a tensor of a cell. Raises ReadError where it is missing or misfits."""
+    """Return a tensor of a cell. Raises ReadError for a missing or unfit tensor."""
     tensor = cell.tensors.get(tail)
     if tensor is None or tensor.shape != shape or tensor.dtype != sizes.dtype:
         actual = "no such key" if tensor is None else f"{tensor.dtype} {tensor.shape}"
