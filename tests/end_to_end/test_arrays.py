@@ -146,7 +146,9 @@ def test_answers_as_the_framework_did(tmp_path: Path, case: str, form: str) -> N
         with np.load(job["answers"]) as answers:
             for key in answers.files:
                 feed, _, name = key.partition("/")
-                expected = parts[job["signature"]][int(feed.removeprefix("feed"))][name]
+                expected = parts[job["signature"]][int(feed.removeprefix("feed"))].get(name)
+                if expected is None:  # c of what has no cell state
+                    continue
                 assert_close(answers[key].astype(expected.dtype), expected, bound, name=(case, key))
                 compared += 1
     recorded = [key for each in parts.values() for call in each for key in call if key in OUTPUTS.values()]
