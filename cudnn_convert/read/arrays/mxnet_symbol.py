@@ -111,8 +111,8 @@ def _parse_fused(path: Path, nodes: Sequence[_Node], node: _Node) -> FusedOp:
     numbers = {key: attributes.get(key, "") for key in ("num_layers", "state_size")}
     numbers["projection_size"] = "0" if projection == "None" else projection
     modes = [mode for mode in Mode if mode.value == attributes.get("mode")]
-    is_whole = modes and all(map(_NUMBER.fullmatch, numbers.values())) and len(node.inputs) > 1
-    if not is_whole:
+    parameters = tuple(_variables(nodes, node.inputs[1][0])) if len(node.inputs) > 1 else ()
+    if not (modes and parameters and all(map(_NUMBER.fullmatch, numbers.values()))):
         expected, actual = "an RNN with mode, sizes and parameters", "another"
         raise ReadError(path, node.name, expected=expected, found=actual, advice=_ADVICE)
     for clip in _CLIPS:
@@ -123,7 +123,7 @@ def _parse_fused(path: Path, nodes: Sequence[_Node], node: _Node) -> FusedOp:
     directions = 2 if attributes.get("bidirectional", "False") in ("True", "1") else 1
     layers, units, width = (int(numbers[key]) for key in ("num_layers", "state_size", "projection_size"))
     sizes = PartialSizes(modes[0], layers, units, directions)
-    return FusedOp(node.name, sizes, width, tuple(_variables(nodes, node.inputs[1][0])))
+    return FusedOp(node.name, sizes, width, parameters)
 
 
 def _variables(nodes: Sequence[_Node], start: int) -> Iterator[str]:

@@ -70,6 +70,15 @@ def test_what_is_no_symbol_is_refused(tmp_path: Path, text: str) -> None:
         mxnet_symbol.read(path)
 
 
+@pytest.mark.parametrize("inputs", [[[0, 0]], [[0, 0], [1, 0]]])
+def test_an_op_without_parameters_is_refused(tmp_path: Path, inputs: list[list[int]]) -> None:
+    path = tmp_path / "x-symbol.json"
+    sizes = {"mode": "lstm", "num_layers": "1", "state_size": "4"}
+    path.write_text(json.dumps({"nodes": [node("null"), node("_zeros"), node("RNN", *inputs, **sizes)]}))
+    with pytest.raises(ReadError, match="x: expected an RNN with mode, sizes and parameters, found another"):
+        mxnet_symbol.read(path)
+
+
 def test_a_symbol_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "x-symbol.json"
     with path.open("wb") as file:
