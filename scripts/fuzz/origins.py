@@ -174,7 +174,7 @@ def _array(value: Any) -> bytes:
 
 
 def _mxnet() -> Iterator[Origin]:
-    for path in ("lstm/saved", "lstm_projection/collected", "formats/v2", "cells_lstm_bidirectional/saved"):
+    for path in ("lstm/saved", "lstm_projection/saved", "formats/v2", "cells_lstm_bidirectional/saved"):
         yield Origin("MXNet parameters", "a.params", {"a.params": (MXNET / f"{path}.params").read_bytes()})
     for path in ("formats/v1", "formats/legacy", "formats/v3", "fused_gru/unpacked-0001"):
         yield Origin("MXNet parameters", "a.params", {"a.params": (MXNET / f"{path}.params").read_bytes()})

@@ -32,7 +32,7 @@ from cudnn_convert.weights import parameter_blob
 KIND: Final = "CNTK model"
 TAGS: Final = False
 #: The version, the first entry of the data, and its key.
-_BEGIN: Final = re.compile(rb"\x08[\x01-\x7f]\x12[\x80-\xff]{0,4}[\0-\x7f]\x0a[\x01-\x40][a-z_]+\x12")
+_BEGIN: Final = re.compile(rb"\x08[\x01-\x7f]\x12[\x80-\xff]{0,4}[\0-\x7f]\x0a[\x01-\x40][A-Za-z_ ]+\x12")
 #: Source: CNTK v2.7 Source/CNTKv2LibraryDll/BackCompat.cpp IsLegacyModel.
 _LEGACY: Final = "BCN\0".encode("utf-16-le")
 _SPLIT: Final = b"ktnc"
@@ -133,7 +133,7 @@ def _open(path: Path) -> _File:
         raise ReadError(path, "file", expected=expected, found=actual, advice=AGAIN) from cause
     if kind != _TYPE:
         advice = "give the model, which CNTK saves beside it"
-        raise file.refuse("type", _TYPE, f"{kind}", advice)
+        raise file.refuse("type", _TYPE, f"{kind or 'none'}", advice)
     return file
 
 
@@ -300,7 +300,8 @@ def _make_model(file: _File, recurrences: Sequence[_Recurrence], arrays: Mapping
     for recurrence in recurrences:
         first = replace(recurrence, title="")
         if first in names:
-            notes.append(f"{recurrence.title}: has the weights of {names[first]}, and is converted with it")
+            other = "another" if recurrence.title == names[first] else recurrence.title
+            notes.append(f"{names[first]}: {other} has the same weights and sizes, and is converted with it")
             continue
         tensor = arrays[recurrence.weights].tensor
         assert tensor is not None

@@ -184,6 +184,15 @@ def test_a_model_of_cntk_1_is_refused(tmp_path: Path) -> None:
         read(path)
 
 
+def test_the_state_of_a_trainer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.model.ckp"
+    path.write_bytes(b"\x08\x02\x12\x11\n\x07Version\x12\x06\x08\x02\x10\x03(\x01")
+    with pytest.raises(
+        ReadError, match="type: expected CompositeFunction, found none; give the model, which"
+    ):
+        read(path)
+
+
 def test_every_cut_is_refused(tmp_path: Path) -> None:
     for name in ("matrix", "split"):
         whole, path = (FORMATS / f"{name}.model").read_bytes(), tmp_path / "cut.model"
@@ -258,10 +267,11 @@ def test_two_stacks_of_one_parameter_are_one_recurrence_and_a_note(tmp_path: Pat
     model = read(changed(tmp_path / "a.model", source, share("again", 2)))
     assert (model.blobs, model.notes) == (
         {"rnn": SIZES},
-        ("again: has the weights of rnn, and is converted with it",),
+        ("rnn: again has the same weights and sizes, and is converted with it",),
     )
     model = read(changed(tmp_path / "b.model", source, share("rnn", 2)))
     assert [*model.blobs] == ["rnn"]
+    assert model.notes == ("rnn: another has the same weights and sizes, and is converted with it",)
     deep = changed(tmp_path / "c.model", source, share("rnn", 1))
     model = read(deep)
     assert [*model.blobs] == ["rnn", "rnn_1"]
