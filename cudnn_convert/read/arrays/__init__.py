@@ -18,13 +18,7 @@ Entry: `READERS`, each with `recognise(path)` and `read`.
 from types import ModuleType
 from typing import Final
 
-from cudnn_convert.read.arrays import (
-    cntk_model,
-    mxnet_params,
-    numpy_file,
-    safetensors_file,
-    torch_file,
-)
+from cudnn_convert.read.arrays import cntk_model, mxnet_params, numpy_file, safetensors_file, torch_file
 
 READERS: Final[tuple[ModuleType, ...]] = (
     *(numpy_file, safetensors_file, torch_file),
