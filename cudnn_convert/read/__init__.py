@@ -112,18 +112,24 @@ def _missing(path: Path) -> ReadError:
 def is_model(path: Path) -> bool:
     """Return True if a reader recognises a model at `path`.
 
-    Arrays are one where a recurrence in them has a known name: others may be a model's data. True also where
-    the system lets none look at it, for what several readers recognise, and for a damaged folder of
-    checkpoints: `read` says more.
+    Arrays are one where a recurrence in them has a known name, or sizes that the file states: others may be a
+    model's data. True also where the system lets none look at it, for what several readers recognise, and for
+    a damaged folder of checkpoints: `read` says more.
     """
     try:
         # The checkpoints' reader lists the whole folder of a file that it does not know.
         if any(reader.recognise(path) is not None for reader in reversed(READERS)):
             return True
         models = (reader.read(files) for reader, files in _ask(arrays.READERS, path))
-        return any(not each.may_be_dense for model in models for each in model.canonical)
+        return any(_has_recurrence(model) for model in models)
     except (ReadError, AmbiguousSourceError, MissingDependencyError, OSError):
         return True
+
+
+def _has_recurrence(model: Model) -> bool:
+    """Return True if names or stated sizes leave no doubt about a recurrence."""
+    is_named = any(not parameters.may_be_dense for parameters in model.canonical)
+    return is_named or any(sizes.units is not None for sizes in model.blobs.values())
 
 
 def takes_tag(path: Path) -> bool:
@@ -160,8 +166,10 @@ def digest_files(path: Path) -> dict[str, str]:
 
 
 def _array_files(path: Path) -> list[Path]:
-    """List the files of a folder of arrays."""
-    known = _ask(arrays.READERS, path) if path.is_dir() and not _ask(READERS, path) else []
+    """List the files of a source of arrays, with those beside a file."""
+    known = (
+        _ask(arrays.READERS, path) if (path.is_dir() or path.is_file()) and not _ask(READERS, path) else []
+    )
     return [file for _, files in known for file in files.files]
 
 
@@ -172,7 +180,7 @@ def _list_digested(path: Path) -> set[Path]:
         inner = (file for name in paths.FOLDERS for file in (path / name).rglob("*"))
         return {file for file in (*named, *inner, *_array_files(path)) if file.is_file()}
     # A prefix may be the name of a file too, as of the checkpoints of the first format.
-    return {*([path] if path.is_file() else []), *paths.prefix_files(path)}
+    return {*([path] if path.is_file() else []), *paths.prefix_files(path), *_array_files(path)}
 
 
 def require(path: Path) -> None:

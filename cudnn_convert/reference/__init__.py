@@ -34,6 +34,7 @@ import numpy.typing as npt
 from cudnn_convert.reference.frameworks import (
     steps_from_flax,
     steps_from_haiku,
+    steps_from_mxnet,
     steps_from_named,
     steps_from_torch,
 )
@@ -70,6 +71,7 @@ DIALECTS: Final[Mapping[str, Callable[..., CellSteps]]] = MappingProxyType(
         "torch": steps_from_torch,
         "flax": steps_from_flax,
         "haiku": steps_from_haiku,
+        "mxnet": steps_from_mxnet,
     }
 )
 

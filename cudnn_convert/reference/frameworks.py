@@ -6,11 +6,15 @@ sources differ, their functions say so. Letters are those of `reference`.
 
 Sources: pytorch v2.8.0 torch/nn/modules/rnn.py, LSTM (W_ii|W_if|W_ig|W_io), GRU (W_ir|W_iz|W_in), RNN; flax
 v0.12.0 flax/linen/recurrent.py and flax/nnx/nn/recurrent.py, LSTMCell, OptimizedLSTMCell (i, f, g, o),
-GRUCell (r, z, n), SimpleCell; dm-haiku v0.0.17 haiku/_src/recurrent.py, LSTM (i, g, f, o; f + 1), VanillaRNN.
+GRUCell (r, z, n), SimpleCell; dm-haiku v0.0.17 haiku/_src/recurrent.py, LSTM (i, g, f, o; f + 1), VanillaRNN;
+mxnet 1.9.1 src/operator/rnn_impl.h LstmForwardInferenceSingleLayer (i, f, g, o),
+GruForwardInferenceSingleLayer (r, z, n), python/mxnet/rnn/rnn_cell.py FusedRNNCell._gate_names (_i _f _c _o,
+_r _z _o).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -118,6 +122,46 @@ def steps_from_torch(
         return make_step(mode, StoredCell(gates, W, R, bW, bR, Q), gate_order, forget_bias)
 
     return CellSteps(len(ends), step)
+
+
+def steps_from_mxnet(
+    tensors: Mapping[str, F64],
+    mode: str,
+    *,
+    layers: int,
+    directions: int,
+    gate_order: str = "tf",
+    forget_bias: float = 0.0,
+    dtype: Any = np.float64,
+) -> CellSteps:
+    """Return a step for each pseudo-layer from the arrays of MXNet's layers and cells.
+
+    The head of a key has the number of the layer and the letter of the direction, if there are several.
+    """
+    gates, names = {"lstm": ("ifgo", "ifco"), "gru": ("rzn", "rzo")}.get(mode, ("h", ""))
+    heads = {re.split(r"[ih]2[hr]_", key)[0] for key in tensors}
+
+    def rank(head: str) -> tuple[int, bool]:
+        return int("".join(filter(str.isdigit, head)) or 0), "r" in head
+
+    ordered = sorted(heads, key=rank)
+    assert len(ordered) == layers * directions, ordered
+
+    def step(number: int) -> CellStep:
+        head = ordered[number]
+
+        def rows(name: str, kind: str) -> list[F64]:
+            if f"{head}{name}_{kind}" in tensors:
+                return np.split(np.asarray(tensors[f"{head}{name}_{kind}"], dtype), len(gates))
+            return [np.asarray(tensors[f"{head}{name}_{gate}_{kind}"], dtype) for gate in names]
+
+        W, R = rows("i2h", "weight"), rows("h2h", "weight")
+        bW, bR = rows("i2h", "bias"), rows("h2h", "bias")
+        projection = tensors.get(f"{head}h2r_weight")
+        Q = None if projection is None else np.asarray(projection, dtype)
+        return make_step(mode, StoredCell(gates, W, R, bW, bR, Q), gate_order, forget_bias)
+
+    return CellSteps(len(ordered), step)
 
 
 def steps_from_named(

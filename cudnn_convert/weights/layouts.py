@@ -101,6 +101,12 @@ HAIKU: Final = Layout(
     MappingProxyType({Mode.LSTM: (_I, _C, _F, _O), **_PLAIN}),
     "dm-haiku v0.0.17 haiku/_src/recurrent.py LSTM.__call__ (i, g, f, o)",
 )
+MXNET: Final = Layout(
+    "mxnet",
+    MappingProxyType({Mode.LSTM: (_I, _F, _C, _O), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
+    "mxnet 1.9.1 python/mxnet/rnn/rnn_cell.py LSTMCell._gate_names (_i _f _c _o), GRUCell._gate_names "
+    "(_r _z _o); gluon/rnn/rnn_cell.py LSTMCell.hybrid_forward, GRUCell.hybrid_forward: the same",
+)
 #: The gate order that the cell packed by CONTRIB reads; a separate row, so that a wrong CONTRIB row is seen.
 COMPATIBLE_GRU: Final = Layout(
     "compatible_gru",

@@ -5,8 +5,8 @@
     python scripts/fuzz --reader SavedModel     # readers with this in their names alone
 
 Input k of a seed is the same every time: a file of tests/data whose bytes or whose structure (`messages`,
-`blocks`, `stores`, `trees`, `members`, `pickles`) is changed, or a checkpoint of `drawn_shapes`, which is
-converted too.
+`blocks`, `stores`, `trees`, `members`, `pickles`, `ndarrays`) is changed, or a checkpoint of `drawn_shapes`,
+which is converted too.
 It is read as `looks.py` says. What ends in anything but success or one of the tool's own errors, dies, takes
 more than 2 GB, writes or starts something is a crash, and more than 10 seconds (100 with a conversion) are a
 hang; such an input is kept in OUT (out/fuzz). Ends with 1 where there was any, or where fewer than `--count`

@@ -14,6 +14,7 @@ import examples
 import lite
 import members
 import messages
+import ndarrays
 import octets
 import onnx
 import packs
@@ -25,6 +26,8 @@ from google.protobuf.message import DecodeError, EncodeError
 from origins import SHAPES, Origin
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+from cudnn_convert.read.arrays import cntk_dictionary
 
 #: How often a file is changed by what it means, not by its bytes alone.
 _BY_MEANING = 0.7
@@ -136,6 +139,17 @@ def _message(rng: random.Random, name: str, data: bytes) -> bytes:
     return written
 
 
+def _of_cntk(rng: random.Random, data: bytes) -> bytes:
+    """A dictionary of CNTK changed, whose values may stand behind it."""
+    size = int.from_bytes(data[4:8], "little") if data.startswith(b"ktnc") else len(data)
+    begin = 8 if data.startswith(b"ktnc") else 0
+    proto = cntk_dictionary.message_class().FromString(data[begin : begin + size])
+    messages.mutated(rng, proto)
+    message: bytes = proto.SerializeToString(deterministic=True)
+    head = data[:4] + len(message).to_bytes(4, "little") if begin else b""
+    return head + message + data[begin + size :]
+
+
 def _kind(name: str) -> Any:
     if name.endswith(".onnx"):
         return onnx.ModelProto
@@ -155,6 +169,8 @@ _CHANGES: Mapping[tuple[str, ...], members.Change] = {
     (".keras",): lambda rng, _, data: members.mutated(rng, data, _member),
     (".tflite",): lambda rng, _, data: lite.mutated(rng, data),
     (".pt",): pickles.mutated,
+    (".params",): lambda rng, _, data: ndarrays.mutated(rng, data),
+    (".model",): lambda rng, _, data: _of_cntk(rng, data),
     (".safetensors",): lambda rng, _, data: members.safetensors(rng, data),
     (".msgpack",): lambda rng, _, data: packs.mutated(rng, data),
 }

@@ -31,6 +31,7 @@ TORCH = DATA / "arrays" / "torch"
 KERAS = DATA / "keras"
 EXPORTS = DATA / "keras3_exports"
 FLAX = DATA / "arrays" / "flax"
+MXNET, CNTK = DATA / "arrays" / "mxnet", DATA / "arrays" / "cntk"
 #: Weights without a graph: the source of every artifact, for it is planned in a millisecond.
 SOURCE = TF1 / "keras_weights_lstm" / "model.ckpt"
 RECORDING = DATA / "recordings" / "params_lstm_bi-1.4.1.npz"
@@ -69,7 +70,7 @@ def origins(only: str = "") -> list[Origin]:
 
 def recorded() -> list[Origin]:
     """Those that lie in tests/data as they are."""
-    return [*_checkpoints(), *_graphs(), *_keras(), *_arrays(), *_given()]
+    return [*_checkpoints(), *_graphs(), *_keras(), *_arrays(), *_mxnet(), *_cntk(), *_given()]
 
 
 def _folder(path: Path, unwanted: tuple[str, ...] = ()) -> dict[str, bytes]:
@@ -173,6 +174,27 @@ def _array(value: Any) -> bytes:
     stream = io.BytesIO()
     np.save(stream, value)
     return stream.getvalue()
+
+
+def _mxnet() -> Iterator[Origin]:
+    for path in ("lstm/saved", "lstm_projection/saved", "formats/v2", "cells_lstm_bidirectional/saved"):
+        yield Origin("MXNet parameters", "a.params", {"a.params": (MXNET / f"{path}.params").read_bytes()})
+    for path in ("formats/v1", "formats/legacy", "formats/v3", "fused_gru/unpacked-0001"):
+        yield Origin("MXNet parameters", "a.params", {"a.params": (MXNET / f"{path}.params").read_bytes()})
+    for case, name, epoch in (("net", "exported", "0000"), ("fused_lstm", "packed", "0001")):
+        yield _with_symbol(MXNET / case, name, epoch)
+    yield _with_symbol(MXNET / "symbol_cells", "packed", "0001")
+
+
+def _with_symbol(folder: Path, name: str, epoch: str) -> Origin:
+    names = {f"{name}-{epoch}.params", f"{name}-symbol.json"}
+    files = {file: (folder / file).read_bytes() for file in sorted(names)}
+    return Origin("MXNet parameters, symbol", f"{name}-{epoch}.params", files)
+
+
+def _cntk() -> Iterator[Origin]:
+    for path in ("net/saved", "formats/split", "formats/float16", "lstm_float64/saved", "formats/frozen"):
+        yield Origin("CNTK", "a.model", {"a.model": (CNTK / f"{path}.model").read_bytes()})
 
 
 def _given() -> Iterator[Origin]:

@@ -55,6 +55,33 @@ CASES: dict[str, dict[str, Any]] = {
     "haiku/vanilla_one_bias/weights.npz": {},
     "jax/lstm/weights.npy": {"mode": "lstm", "layers": 1, "units": 5, "directions": 1},
     "jax/lstm_bi_2l/weights.npy": {"mode": "lstm", "layers": 2, "units": 5, "directions": 2},
+    "mxnet/lstm/collected.params": {},
+    "mxnet/lstm/saved.params": {},
+    "mxnet/gru/saved.params": {},
+    "mxnet/rnn_relu/saved.params": {"mode": "rnn_relu"},
+    "mxnet/rnn_tanh/collected.params": {"mode": "rnn_tanh"},
+    "mxnet/lstm_projection/saved.params": {},
+    "mxnet/lstm_float64/saved.params": {},
+    "mxnet/net/exported-0000.params": {},
+    "mxnet/net/saved.params": {},
+    "mxnet/cell_lstm/collected.params": {},
+    "mxnet/cells_gru/saved.params": {},
+    "mxnet/cells_lstm_bidirectional/saved.params": {},
+    "mxnet/fused_gru/packed-0001.params": {},
+    "mxnet/fused_gru/unpacked-0001.params": {},
+    "mxnet/fused_lstm/packed-0001.params": {},
+    "mxnet/fused_lstm/unpacked-0001.params": {},
+    "mxnet/symbol_cells/packed-0001.params": {},
+    "mxnet/symbol_cells/unpacked-0001.params": {},
+    "mxnet/formats/legacy.params": {"mode": "rnn_tanh"},
+    "cntk/lstm/saved.model": {},
+    "cntk/lstm_bidirectional/saved.model": {},
+    "cntk/lstm_float64/saved.model": {},
+    "cntk/gru/saved.model": {},
+    "cntk/rnn_relu/saved.model": {},
+    "cntk/rnn_tanh/saved.model": {},
+    "cntk/net/saved.model": {"signature": "inner"},
+    "cntk/formats/split.model": {},
 }
 #: Files that do not say how cells follow each other: the flags, and the signatures of each layer, forward
 #: and backward ones apart where the file does not pair them.
@@ -122,6 +149,7 @@ def is_first(form: str, case: str) -> bool:
         for form in ANY_SOURCE
         for case in CASES
         if "bfloat16" not in case or form in FED_FLOAT32
+        if "projection" not in case or form != "checkpoint"
     ],
 )
 def test_answers_as_the_framework_did(tmp_path: Path, case: str, form: str) -> None:
@@ -147,13 +175,16 @@ def test_answers_as_the_framework_did(tmp_path: Path, case: str, form: str) -> N
                 key: one for key, one in job["inputs"].items() if f"feed0/{one['source']}" in feeds
             }
     artifacts.answer(jobs)
+    bound = BOUNDS["float32" if form in ("onnx", "tflite") and dtype == "float64" else dtype]
     compared = 0
     for job in jobs:
         with np.load(job["answers"]) as answers:
             for key in answers.files:
                 feed, _, name = key.partition("/")
-                expected = parts[job["signature"]][int(feed.removeprefix("feed"))][name]
-                assert_close(answers[key].astype(expected.dtype), expected, BOUNDS[dtype], name=(case, key))
+                expected = parts[job["signature"]][int(feed.removeprefix("feed"))].get(name)
+                if expected is None:  # c of what has no cell state
+                    continue
+                assert_close(answers[key].astype(expected.dtype), expected, bound, name=(case, key))
                 compared += 1
     recorded = [key for each in parts.values() for call in each for key in call if key in OUTPUTS.values()]
     assert compared == len(recorded)

@@ -95,6 +95,8 @@ USES = [
     Use("flax", Mode.LSTM, arrays("flax/lstm_bi/weights.msgpack"), of("onnx")),
     Use("flax", Mode.GRU, arrays("flax/nnx_gru_bi/weights.npz"), of("onnx")),
     Use("haiku", Mode.LSTM, arrays("haiku/lstm/weights.npz"), of("onnx")),
+    Use("mxnet", Mode.LSTM, arrays("mxnet/lstm/saved.params"), of("onnx")),
+    Use("mxnet", Mode.GRU, arrays("mxnet/gru/saved.params"), of("onnx")),
 ]
 
 

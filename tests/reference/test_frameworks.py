@@ -57,7 +57,16 @@ def as_named(cells: list[dict[str, Any]]) -> dict[str, Any]:
     return named
 
 
-FORMS = {"torch": as_torch, "named": as_named}
+def as_mxnet(cells: list[dict[str, Any]], head: str = "{side}{layer}_") -> dict[str, Any]:
+    tails = {"weight_ih": "i2h_weight", "weight_hh": "h2h_weight", "weight_hr": "h2r_weight"}
+    tails |= {"bias_ih": "i2h_bias", "bias_hh": "h2h_bias"}
+    heads = [head.format(layer=layer, side=side) for layer in range(LAYERS) for side in "lr"]
+    return {
+        own + tails[key]: value for own, cell in zip(heads, cells, strict=True) for key, value in cell.items()
+    }
+
+
+FORMS = {"torch": as_torch, "named": as_named, "mxnet": as_mxnet}
 
 
 @pytest.mark.parametrize("dialect", FORMS)
@@ -112,6 +121,28 @@ def test_a_convention_moves_gates_and_biases(mode: str, order: str) -> None:
         *(reference.run(each, x, *states, directions=2) for each in (steps, usual_steps)), strict=True
     ):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("head", ["_unfused.{layer}.{side}_cell.", "1{layer}.{side}_cell."])
+@pytest.mark.parametrize("mode", COUNTS)
+def test_names_of_mxnet_give_the_same_answers(mode: str, head: str) -> None:
+    """Gates apart have the letters of MXNet: an LSTM's c is g, and a GRU's o is n."""
+    common = {"layers": LAYERS, "directions": 2}
+    cells = parts(mode)
+    together = as_mxnet(cells, head)
+    letters = {"lstm": "ifco", "gru": "rzo"}.get(mode, "")
+    apart = {}
+    for key, value in together.items():
+        start, _, kind = key.rpartition("_")
+        blocks = dict(zip(letters, np.split(value, COUNTS[mode]), strict=False)) or {"": value}
+        apart |= {"_".join(filter(None, (start, gate, kind))): block for gate, block in blocks.items()}
+    expected = reference.steps_from_blob(blob(cells), mode, units=UNITS, input_size=INPUTS, **common)
+    x, states = np.ones([3, 2, INPUTS]), (np.ones([4, 2, UNITS]), np.full([4, 2, UNITS], 0.5))
+    answers = reference.run(expected, x, *states, directions=2)
+    for tensors in (together, dict(reversed(apart.items()))):
+        steps = reference.DIALECTS["mxnet"](tensors, mode, **common)
+        for one, other in zip(reference.run(steps, x, *states, directions=2), answers, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
 
 
 def test_weights_without_biases_and_of_a_cell() -> None:

@@ -84,6 +84,15 @@ def test_columns_of_jaxs_libraries_are_gates_side_by_side(
     np.testing.assert_array_equal(bias, np.arange(100.0, 100 + wide))
 
 
+@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU, Mode.RNN_TANH])
+def test_mxnet_keeps_cudnn_s_own_order(mode: Mode) -> None:
+    """FusedRNNCell's: i, f, c, o and r, z, o."""
+    cell = counted(mode)
+    kernels = cell.kernel.reshape(-1, 1), cell.recurrent_kernel.reshape(-1, 1)
+    biases = cell.bias.ravel(), cell.recurrent_bias.ravel()
+    assert parts(layouts.unpack_rows(mode, layouts.MXNET, kernels, biases)) == parts(cell)
+
+
 @pytest.mark.parametrize("canonical", [True, False])
 @pytest.mark.parametrize(
     ("order", "mode", "places"),

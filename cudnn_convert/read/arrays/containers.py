@@ -4,13 +4,16 @@ Such a file has names, shapes and values, and no graph. The dialects find recurr
 Where every array is a vector, each is taken for a parameter blob.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.model import Graphless, Model, PartialSizes, Tensor, is_float
+from cudnn_convert.model import Array, Graphless, Model, PartialSizes, Tensor, is_float
 from cudnn_convert.read import dialects
 from cudnn_convert.read.dialects import keras
 from cudnn_convert.weights.npz_archive import RECORD
@@ -28,6 +31,23 @@ class ArrayFiles:
 
     path: Path
     files: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """An array in a file, row-major from byte `offset` on."""
+
+    path: Path
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def read(self) -> Array:
+        count = math.prod(self.shape)
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            values = np.frombuffer(file.read(count * self.dtype.itemsize), self.dtype)
+        return values.reshape(self.shape)
 
 
 def list_folder(path: Path, suffix: str, *, alone: bool) -> ArrayFiles | None:

@@ -7,7 +7,6 @@ the file. Source: safetensors v0.6 README, Format, and safetensors/src/tensor.rs
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,9 +15,9 @@ import ml_dtypes
 import numpy as np
 
 from cudnn_convert.errors import AGAIN, ReadError
-from cudnn_convert.model import Array, InMemory, Model, Tensor
+from cudnn_convert.model import InMemory, Model, Tensor
 from cudnn_convert.read.arrays import containers
-from cudnn_convert.read.arrays.containers import ArrayFiles
+from cudnn_convert.read.arrays.containers import ArrayFiles, StoredTensor
 from cudnn_convert.weights.npz_archive import RECORD
 
 KIND: Final = "safetensors file"
@@ -37,23 +36,6 @@ _TYPES: Final[Mapping[str, Any]] = MappingProxyType(
         **{"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2},
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredTensor:
-    """An array in a file, from byte `offset` on."""
-
-    path: Path
-    offset: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def read(self) -> Array:
-        count = int(np.prod(self.shape, dtype=np.int64))
-        with self.path.open("rb") as file:
-            file.seek(self.offset)
-            values = np.frombuffer(file.read(count * self.dtype.itemsize), self.dtype)
-        return values.reshape(self.shape)
 
 
 def recognise(path: Path) -> ArrayFiles | None:
@@ -92,9 +74,9 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _tensor(path: Path, name: str, entry: Mapping[str, Any], begin: int) -> _StoredTensor:
+def _tensor(path: Path, name: str, entry: Mapping[str, Any], begin: int) -> StoredTensor:
     if entry["dtype"] not in _TYPES:
         advice = "save the weights as F32, F16 or BF16"
         raise ReadError(path, name, expected="numbers of a known type", found=entry["dtype"], advice=advice)
     dtype = np.dtype(_TYPES[entry["dtype"]])
-    return _StoredTensor(path, begin + entry["data_offsets"][0], tuple(entry["shape"]), dtype)
+    return StoredTensor(path, begin + entry["data_offsets"][0], tuple(entry["shape"]), dtype)

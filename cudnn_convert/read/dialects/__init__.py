@@ -6,6 +6,7 @@ A dialect is a way in which a program names weights that are no parameter blob.
 * regions: Names of the regions of a blob saved by TensorFlow 1.0 to 1.3.
 * keras  : Recognises Keras layers, plain layers too, by names and shapes of weights.
 * named  : Names of the weights that `--format npz` and `--format safetensors` write.
+* mxnet  : Names of MXNet's recurrent layers and cells, of gluon and of symbols.
 * torch  : Names of PyTorch's recurrent modules and cells in a state dict.
 * flax   : Names of recurrent cells of Flax, linen and nnx, in a single direction or two.
 * haiku  : Names of Haiku's recurrent cores, `<module>/<parameter>`; matrices are `[in, out]`.
@@ -24,10 +25,10 @@ import numpy as np
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import CanonicalParameters, Tensor, is_float
-from cudnn_convert.read.dialects import contrib, flax, haiku, keras, named, regions, torch
+from cudnn_convert.read.dialects import contrib, flax, haiku, keras, mxnet, named, regions, torch
 
 #: One file each, with `find(path, tensors)`.
-DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras, named, torch, flax, haiku)
+DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras, named, torch, mxnet, flax, haiku)
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
