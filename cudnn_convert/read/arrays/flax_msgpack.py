@@ -9,7 +9,7 @@ Source: flax v0.12.0 flax/serialization.py `_ndarray_to_bytes`, `_msgpack_ext_pa
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -157,13 +157,15 @@ def _unpack(path: Path) -> Any:
     return content
 
 
-def _make_map(pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+def _make_map(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
     """Return a map. Raises ValueError for other keys than texts, and for a repeated key."""
-    if not all(isinstance(key, str) for key, _ in pairs):
-        raise ValueError("a key that is no text")
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError("a key twice in one map")
+    content: dict[str, Any] = {}
+    for key, value in pairs:
+        if not isinstance(key, str):
+            raise ValueError("a key that is no text")
+        if key in content:
+            raise ValueError("a key twice in one map")
+        content[key] = value
     return content
 
 
