@@ -56,7 +56,7 @@ def test_a_list_without_names_has_numbers_and_is_refused_by_its_names(tmp_path: 
     [
         ("row_sparse", "array 0: expected a dense array, found a row_sparse one; make it dense with tostype"),
         ("csr", "array 0: expected a dense array, found a csr one; make it dense with tostype"),
-        ("int32", "rnn0: expected weights of a float type, found int32"),
+        ("int32", "rnn0/l0_i2h_weight: expected weights of a float type, found int32"),
     ],
 )
 def test_what_is_no_dense_float_is_refused(tmp_path: Path, name: str, message: str) -> None:
