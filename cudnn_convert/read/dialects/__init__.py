@@ -11,6 +11,7 @@ A dialect is a way in which a program names weights that are no parameter blob.
 * flax   : Names of recurrent cells of Flax, linen and nnx, in a single direction or two.
 * haiku  : Names of Haiku's recurrent cores, `<module>/<parameter>`; matrices are `[in, out]`.
 * jax_trees: Keys of JAX's trees as paths, without an optimizer's state.
+* shapes : Sizes of cells by the shapes of their tensors, and the error for a misfit.
 
 May import: errors, model, weights, read.tensorbundle.
 Entry: `find`, which asks every dialect.

@@ -110,6 +110,14 @@ def test_a_set_that_is_not_whole_is_refused(key: str, shape: tuple[int, ...] | N
         find(tensors, "a.")
 
 
+@pytest.mark.parametrize("key", ["bias_hh_l0", "weight_ih_l1_reverse"])
+def test_arrays_of_two_types_are_refused(key: str) -> None:
+    tensors = module(Mode.LSTM)
+    tensors[key] = InMemory(tensors[key].array.astype(np.float32))
+    with pytest.raises(ReadError, match=f"a.{key}: expected float64, as the cell's .* found float32"):
+        find(tensors, "a.")
+
+
 @pytest.mark.parametrize("shape", [(20,), (19, 5), (10, 5), (20, 0), (35, 7)])
 def test_names_of_other_shapes_are_of_another_module(shape: tuple[int, ...]) -> None:
     assert find(module(Mode.LSTM) | {"weight_hh_l0": InMemory(np.ones(shape))}) == ()
