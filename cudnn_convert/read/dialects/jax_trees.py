@@ -26,7 +26,7 @@ def list_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def list_foreign(
     tensors: Mapping[str, Tensor], pattern: re.Pattern[str], *, ignored: re.Pattern[str] | None = None
 ) -> dict[str, str]:
-    """Map each path to the first key below it that a different module has.
+    """Map each path to the first key below of a different module.
 
     `pattern` gives the `path` of a key of a known module, which has no other keys. Keys that begin as
     `ignored` below a path are of no module.

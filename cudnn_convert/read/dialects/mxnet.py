@@ -75,14 +75,14 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _CellForm:
     """The sizes of a cell, and the names of gates with arrays of their own, else "" alone."""
 
     sizes: RowSizes
     ends: tuple[str, ...]
 
-    def with_inputs(self, inputs: int) -> "_Form":
-        """The form of the same cell for another width of the input."""
+    def with_inputs(self, inputs: int) -> "_CellForm":
+        """Return the form of such a cell for another input size."""
         return replace(self, sizes=replace(self.sizes, inputs=inputs))
 
     @property
@@ -107,13 +107,13 @@ class _NamedCell:
     head: str
     tensors: dict[str, Tensor]
 
-    def measure(self) -> _Form | None:
+    def measure(self) -> _CellForm | None:
         """Return the form and sizes; None for another kind of cell."""
         apart = (ends for ends in _APART.values() if f"i2h{ends[0]}_weight" in self.tensors)
         ends = ("",) if "i2h_weight" in self.tensors else next(apart, ("",))
         names = (f"i2h{ends[0]}_weight", f"h2h{ends[0]}_weight", "h2r_weight")
         sizes = shapes.measure_rows(*map(self.tensors.get, names), parts=len(ends))
-        return None if sizes is None else _Form(sizes, ends)
+        return None if sizes is None else _CellForm(sizes, ends)
 
     def is_whole(self) -> bool:
         """Return True if all tensors are there and fit together."""
@@ -124,7 +124,7 @@ class _NamedCell:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stack:
+class _NamedStack:
     """The cells of a recurrence, `[layer][direction]`.
 
     `prefix` begins all of their keys. `of_cells`: they are cells by their names, not a layer. `note` says
@@ -169,7 +169,7 @@ def _join_glued(cells: Mapping[str, _NamedCell]) -> None:
             cells[head].layer, cells[head].side = int(match["layer"]), match["side"]
 
 
-def _make_stacks(cells: Iterable[_NamedCell], keys: Sequence[str]) -> Iterator[_Stack]:
+def _make_stacks(cells: Iterable[_NamedCell], keys: Sequence[str]) -> Iterator[_NamedStack]:
     """Yield the recurrences of a path's cells.
 
     A cell that is no layer of one is one of its own.
@@ -180,16 +180,16 @@ def _make_stacks(cells: Iterable[_NamedCell], keys: Sequence[str]) -> Iterator[_
     layers = [*by_layer.values()]
     form, path = layers[0][0].form, layers[0][0].path
     if form == "unfused" or (form == "layered" and not _are_cells(by_layer)):
-        yield _Stack(path, layers)
+        yield _NamedStack(path, layers)
     elif form == "numbered" and len(layers) > 1 and _do_chain(layers) and not _skip(path, by_layer, keys):
         listed = ", ".join(map(str, by_layer))
         note = f"cells {listed} are taken for the layers of one recurrence, each fed by the one before"
-        yield _Stack(path, layers, of_cells=True, note=note)
+        yield _NamedStack(path, layers, of_cells=True, note=note)
     else:
         for layer in layers:
             head = layer[0].head
             note = "a cell, taken for a layer that runs forward" if len(layer) == 1 else ""
-            yield _Stack(head.removesuffix("l_cell."), [layer], of_cells=True, note=note)
+            yield _NamedStack(head.removesuffix("l_cell."), [layer], of_cells=True, note=note)
 
 
 def _are_cells(by_layer: Mapping[int, Sequence[_NamedCell]]) -> bool:
@@ -228,7 +228,7 @@ def _list_under(head: str, keys: Sequence[str]) -> Iterator[str]:
         yield keys[position]
 
 
-def _parameters(path: Path, stack: _Stack, keys: Sequence[str]) -> CanonicalParameters | None:
+def _parameters(path: Path, stack: _NamedStack, keys: Sequence[str]) -> CanonicalParameters | None:
     first = stack.cells[0][0].measure()
     if first is None:
         return None
@@ -271,7 +271,7 @@ def _parameters(path: Path, stack: _Stack, keys: Sequence[str]) -> CanonicalPara
     )
 
 
-def _sides(path: Path, stack: _Stack) -> list[str]:
+def _sides(path: Path, stack: _NamedStack) -> list[str]:
     """Return the letters of each layer's directions. Raises ReadError for a missing one."""
     first = stack.cells[0][0]
     sides = ["l", "r"] if any(cell.side == "r" for layer in stack.cells for cell in layer) else [first.side]
@@ -298,7 +298,7 @@ def _refuse_others(path: Path, cell: _NamedCell, tails: Mapping[str, object], ke
             raise ReadError(path, key, expected=expected, found="more of it", advice=_OTHER)
 
 
-def _cell(mode: Mode, form: _Form, cell: _NamedCell) -> Cell:
+def _cell(mode: Mode, form: _CellForm, cell: _NamedCell) -> Cell:
     def read(name: str, kind: str) -> Array:
         return np.concatenate([cell.tensors[f"{name}{end}_{kind}"].read() for end in form.ends])
 

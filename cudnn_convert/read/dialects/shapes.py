@@ -48,7 +48,7 @@ class RowSizes:
 def measure_rows(
     kernel: Tensor | None, recurrent: Tensor | None, projection: Tensor | None, *, parts: int = 1
 ) -> RowSizes | None:
-    """Return the sizes of a cell by its matrices, None for those of another module.
+    """Return the sizes of a cell by its matrices, None for another module.
 
     `kernel` and `recurrent` are one of `parts` equal groups of rows.
     """
@@ -66,7 +66,7 @@ def measure_rows(
 
 
 def take(path: Path, key: str, tensor: Tensor | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
-    """Return the tensor of a key. Raises ReadError where it is missing or misfits."""
+    """Return the tensor of a key. Raises ReadError for a missing or unfit tensor."""
     if tensor is None or tensor.shape != shape:
         actual = "no such key" if tensor is None else f"shape {tensor.shape}"
         raise ReadError(path, key, expected=f"shape {shape}", found=actual, advice=WHOLE)

@@ -252,7 +252,7 @@ def test_a_layer_that_is_missing_is_named() -> None:
 def test_arrays_of_two_types_are_refused() -> None:
     tensors = cell(Mode.LSTM, INPUTS)
     tensors["h2h_bias"] = InMemory(tensors["h2h_bias"].array.astype(np.float32))
-    with pytest.raises(ReadError, match="h2h_bias: expected float64, as the cell's .* found float32"):
+    with pytest.raises(ReadError, match=r"h2h_bias: expected float64, as the cell's .* found float32"):
         find(tensors)
 
 
