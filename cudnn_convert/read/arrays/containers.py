@@ -97,7 +97,7 @@ def join(path: Path, sets: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def _may_be_blob(tensor: Tensor) -> bool:
-    """Return True for a vector that has room for the smallest recurrence."""
+    """Return True for a vector with room for the smallest recurrence."""
     return len(tensor.shape) == 1 and tensor.shape[0] >= _FEWEST
 
 

@@ -76,7 +76,7 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
 
 @dataclass(frozen=True, slots=True)
 class _CellForm:
-    """The sizes of a cell, and the names of gates with arrays of their own, else "" alone."""
+    """The sizes of a cell, and the names of gates with separate arrays, else ""."""
 
     sizes: RowSizes
     ends: tuple[str, ...]

@@ -44,7 +44,7 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
 
 
 def _read_description(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Mapping[str, Any]]:
-    """Return the description of each recurrence by name; empty for a file that has none."""
+    """Return the description of each recurrence by name; empty for a file without any."""
     stored = tensors.get(RECORD)
     if stored is None or stored.dtype != np.uint8 or len(stored.shape) != 1:
         return {}
@@ -138,7 +138,7 @@ def _compare(own: _Set, described: Mapping[str, Any], sizes: Sizes) -> None:
 
 
 def _fields(own: _Set, layer: int, direction: str, sizes: Sizes, width: int) -> list[tuple[str, Tensor]]:
-    """Return a cell's tensors by field. Raises ReadError for one that is missing or misfits."""
+    """Return a cell's tensors by field. Raises ReadError for a missing or unfit tensor."""
     gates, units = len(sizes.mode.gates), sizes.units
     shapes: dict[str, tuple[int, ...]] = {
         "kernel": (gates, units, sizes.inputs(layer)),

@@ -1,4 +1,4 @@
-"""Sizes of cells by the shapes of their tensors, and the error for a misfit."""
+"""Sizes of cells by shapes of tensors, and the errors for misfits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ WHOLE: Final = "does the whole file belong to one model?"
 
 @dataclass(frozen=True, slots=True)
 class RowSizes:
-    """The sizes of a cell whose matrices have the gates as rows.
+    """The sizes of a cell with matrices of rows of gates.
 
     `width` is that of the state: the projection's, or the number of units.
     """
@@ -41,14 +41,14 @@ class RowSizes:
 
     @property
     def projection(self) -> int:
-        """The width of the projection, 0 without one."""
+        """The width of the projection, or 0."""
         return self.width if self.has_projection else 0
 
 
 def measure_rows(
     kernel: Tensor | None, recurrent: Tensor | None, projection: Tensor | None, *, parts: int = 1
 ) -> RowSizes | None:
-    """Return the sizes of a cell by its matrices, None for another module.
+    """Return the sizes of a cell by its matrices, None for a different module.
 
     `kernel` and `recurrent` are one of `parts` equal groups of rows.
     """
@@ -76,7 +76,7 @@ def take(path: Path, key: str, tensor: Tensor | None, shape: tuple[int, ...], dt
 
 
 def check_type(path: Path, key: str, tensor: Tensor, dtype: np.dtype[Any]) -> ReadError | None:
-    """Return the error for a tensor of another type than a cell's other weights."""
+    """Return the error for a tensor of a different type than `dtype`."""
     if tensor.dtype == dtype:
         return None
     expected, advice = f"{dtype}, as the cell's other weights", "save all weights in one type"
