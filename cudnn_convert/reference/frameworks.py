@@ -122,24 +122,21 @@ class _Source:
 _Cells: TypeAlias = Sequence[Callable[[], StoredCell]]
 
 
-def _make_dialect(list_cells: Callable[[_Source, str, int, int], _Cells]) -> Callable[..., CellSteps]:
-    """Return the function that makes the steps of a dialect's pseudo-layers."""
-
-    def make_steps(
-        tensors: Mapping[str, F64],
-        mode: str,
-        *,
-        layers: int,
-        directions: int,
-        gate_order: str = "tf",
-        forget_bias: float = 0.0,
-        dtype: Any = np.float64,
-    ) -> CellSteps:
-        gates = {"lstm": "ifgo", "gru": "rzn"}.get(mode, "h")
-        cells = list_cells(_Source(tensors, dtype), gates, layers, directions)
-        return CellSteps(len(cells), lambda number: make_step(mode, cells[number](), gate_order, forget_bias))
-
-    return make_steps
+def make_steps(
+    list_cells: Callable[[_Source, str, int, int], _Cells],
+    tensors: Mapping[str, F64],
+    mode: str,
+    *,
+    layers: int,
+    directions: int,
+    gate_order: str = "tf",
+    forget_bias: float = 0.0,
+    dtype: Any = np.float64,
+) -> CellSteps:
+    """Return a step for each pseudo-layer from the cells of a dialect."""
+    gates = {"lstm": "ifgo", "gru": "rzn"}.get(mode, "h")
+    cells = list_cells(_Source(tensors, dtype), gates, layers, directions)
+    return CellSteps(len(cells), lambda number: make_step(mode, cells[number](), gate_order, forget_bias))
 
 
 def _list_torch(source: _Source, gates: str, layers: int, directions: int) -> _Cells:
@@ -250,10 +247,10 @@ def _list_haiku(source: _Source, gates: str, layers: int, directions: int) -> _C
 #: The function that makes steps of stored tensors, by dialect.
 DIALECTS: Final[Mapping[str, Callable[..., CellSteps]]] = MappingProxyType(
     {
-        "torch": _make_dialect(_list_torch),
-        "mxnet": _make_dialect(_list_mxnet),
-        "named": _make_dialect(_list_named),
-        "flax": _make_dialect(_list_flax),
-        "haiku": _make_dialect(_list_haiku),
+        "torch": partial(make_steps, _list_torch),
+        "mxnet": partial(make_steps, _list_mxnet),
+        "named": partial(make_steps, _list_named),
+        "flax": partial(make_steps, _list_flax),
+        "haiku": partial(make_steps, _list_haiku),
     }
 )
