@@ -54,9 +54,8 @@ def plan_weights(model: Model, options: Options) -> RecurrencesPlan:
     left_out = describe_unused_averages(model, weights, [recurrence.variable for recurrence in alone])
     choices = (note for recurrence in alone for note in interface.notes(recurrence))
     if options.form.content is Content.RECURRENCES and Keeps.ONE_FILE in options.form.keeps:
-        alone = [
-            replace(each, name=each.title or each.name) for each in alone
-        ]  # keys of arrays, not of files
+        # The names are keys of arrays there, not of files: the title of the source need not change.
+        alone = [replace(each, name=each.title or each.name) for each in alone]
     singles = _singles(model, alone, interface, copy=copy, convention=convention_of(options))
     flags = describe_choices(interface, signature, weights)
     return join_plans(model, singles, notes=(*model.notes, *choices, *left_out), flags=flags)

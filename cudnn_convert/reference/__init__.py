@@ -31,13 +31,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cudnn_convert.reference.frameworks import (
-    steps_from_flax,
-    steps_from_haiku,
-    steps_from_mxnet,
-    steps_from_named,
-    steps_from_torch,
-)
+from cudnn_convert.reference import frameworks
 from cudnn_convert.reference.steps import (
     F64,
     CellStep,
@@ -67,11 +61,7 @@ DIALECTS: Final[Mapping[str, Callable[..., CellSteps]]] = MappingProxyType(
         "contrib": steps_from_canonical,
         "keras": steps_from_keras,
         "regions": steps_from_regions,
-        "named": steps_from_named,
-        "torch": steps_from_torch,
-        "flax": steps_from_flax,
-        "haiku": steps_from_haiku,
-        "mxnet": steps_from_mxnet,
+        **frameworks.DIALECTS,
     }
 )
 

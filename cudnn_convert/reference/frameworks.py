@@ -1,7 +1,7 @@
 """Computes a step of a layer and direction from the weights of other frameworks.
 
-Each function takes tensors by their key without the path of the module, in the names of one dialect, and
-states where the gates, matrices and biases lie. The equations of a step are cuDNN's for all of them; where
+Each dialect has a function that takes tensors by their key without the path of the module, and states where
+the gates, matrices and biases lie. The equations of a step are cuDNN's for all of them; where
 sources differ, their functions say so. Letters are those of `reference`.
 
 Sources: pytorch v2.8.0 torch/nn/modules/rnn.py, LSTM (W_ii|W_if|W_ig|W_io), GRU (W_ir|W_iz|W_in), RNN; flax
@@ -15,9 +15,11 @@ _r _z _o).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -39,6 +41,7 @@ class StoredCell:
     """The weights of a pseudo-layer, a matrix or vector a gate, in the order of the letters `gates`.
 
     Matrices are `[units, inputs]` and `[units, width]`; `W` is None where the input itself goes to each gate.
+    `added_to_forget` is what the equations of the source add to f.
     """
 
     gates: str
@@ -47,10 +50,12 @@ class StoredCell:
     input_bias: Sequence[F64]
     state_bias: Sequence[F64]
     Q: F64 | None = None
+    added_to_forget: float = 0.0
 
 
 def make_step(mode: str, cell: StoredCell, gate_order: str, forget_bias: float) -> CellStep:
     """Return the step of a cell by cuDNN's equations."""
+    forget_bias += cell.added_to_forget
     # What stands at the place of i, g, f, o in a source of that order.
     named = dict(zip(ORDERS["tf"][2], ORDERS[gate_order][2], strict=True)) if mode == "lstm" else {}
     if mode == "gru":
@@ -94,7 +99,31 @@ def make_step(mode: str, cell: StoredCell, gate_order: str, forget_bias: float) 
     return CellStep(weigh, {"lstm": lstm, "gru": gru}.get(mode, plain), gates)
 
 
-def steps_from_torch(
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The tensors of a recurrence by key, read as `dtype`."""
+
+    tensors: Mapping[str, F64]
+    dtype: Any
+
+    def read(self, key: str) -> F64:
+        return np.asarray(self.tensors[key], self.dtype)
+
+    def find(self, key: str) -> F64 | None:
+        """Return the tensor of a key, or None."""
+        return self.read(key) if key in self.tensors else None
+
+    def find_bias(self, key: str, size: int) -> F64:
+        """Return the vector of a key, or zeros."""
+        return self.read(key) if key in self.tensors else np.zeros(size, self.dtype)
+
+
+#: The cells of a recurrence in the order of pseudo-layers, each read when it is called.
+_Cells: TypeAlias = Sequence[Callable[[], StoredCell]]
+
+
+def make_steps(
+    list_cells: Callable[[_Source, str, int, int], _Cells],
     tensors: Mapping[str, F64],
     mode: str,
     *,
@@ -104,165 +133,124 @@ def steps_from_torch(
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
 ) -> CellSteps:
-    """Return a step for each pseudo-layer from the state dict of a PyTorch module or cell."""
+    """Return a step for each pseudo-layer from the cells of a dialect."""
     gates = {"lstm": "ifgo", "gru": "rzn"}.get(mode, "h")
+    cells = list_cells(_Source(tensors, dtype), gates, layers, directions)
+    return CellSteps(len(cells), lambda number: make_step(mode, cells[number](), gate_order, forget_bias))
+
+
+def _list_torch(source: _Source, gates: str, layers: int, directions: int) -> _Cells:
+    """List the cells of a PyTorch module or cell."""
     ends = [f"_l{layer}{reverse}" for layer in range(layers) for reverse in ("", "_reverse")[:directions]]
-    ends = [""] if "weight_ih" in tensors else ends
+    ends = [""] if "weight_ih" in source.tensors else ends
 
-    def step(number: int) -> CellStep:
-        def split(name: str) -> list[F64]:
-            return np.split(np.asarray(tensors[name + ends[number]], dtype), len(gates))
+    def cell(end: str) -> StoredCell:
+        W, R = (np.split(source.read(name + end), len(gates)) for name in ("weight_ih", "weight_hh"))
+        biases = [name + end for name in ("bias_ih", "bias_hh")]
+        if biases[0] in source.tensors:
+            bW, bR = (np.split(source.read(key), len(gates)) for key in biases)
+        else:
+            bW = bR = [np.zeros(len(matrix), source.dtype) for matrix in W]
+        return StoredCell(gates, W, R, bW, bR, source.find(f"weight_hr{end}"))
 
-        W, R = split("weight_ih"), split("weight_hh")
-        has_bias = f"bias_ih{ends[number]}" in tensors
-        none = [np.zeros(len(matrix), dtype) for matrix in W]
-        bW, bR = (split("bias_ih"), split("bias_hh")) if has_bias else (none, none)
-        projection = tensors.get(f"weight_hr{ends[number]}")
-        Q = None if projection is None else np.asarray(projection, dtype)
-        return make_step(mode, StoredCell(gates, W, R, bW, bR, Q), gate_order, forget_bias)
-
-    return CellSteps(len(ends), step)
+    return [partial(cell, end) for end in ends]
 
 
-def steps_from_mxnet(
-    tensors: Mapping[str, F64],
-    mode: str,
-    *,
-    layers: int,
-    directions: int,
-    gate_order: str = "tf",
-    forget_bias: float = 0.0,
-    dtype: Any = np.float64,
-) -> CellSteps:
-    """Return a step for each pseudo-layer from the arrays of MXNet's layers and cells.
+def _list_mxnet(source: _Source, gates: str, layers: int, directions: int) -> _Cells:
+    """List the cells of MXNet's layers and cells.
 
     The head of a key has the number of the layer and the letter of the direction, if there are several.
     """
-    gates, names = {"lstm": ("ifgo", "ifco"), "gru": ("rzn", "rzo")}.get(mode, ("h", ""))
-    heads = {re.split(r"[ih]2[hr]_", key)[0] for key in tensors}
+    names = {"ifgo": "ifco", "rzn": "rzo"}.get(gates, "")
+    heads = {re.split(r"[ih]2[hr]_", key)[0] for key in source.tensors}
 
     def rank(head: str) -> tuple[int, bool]:
         return int("".join(filter(str.isdigit, head)) or 0), "r" in head
 
-    ordered = sorted(heads, key=rank)
-    assert len(ordered) == layers * directions, ordered
-
-    def step(number: int) -> CellStep:
-        head = ordered[number]
-
+    def cell(head: str) -> StoredCell:
         def rows(name: str, kind: str) -> list[F64]:
-            if f"{head}{name}_{kind}" in tensors:
-                return np.split(np.asarray(tensors[f"{head}{name}_{kind}"], dtype), len(gates))
-            return [np.asarray(tensors[f"{head}{name}_{gate}_{kind}"], dtype) for gate in names]
+            whole = source.find(f"{head}{name}_{kind}")
+            if whole is not None:
+                return np.split(whole, len(gates))
+            return [source.read(f"{head}{name}_{gate}_{kind}") for gate in names]
 
         W, R = rows("i2h", "weight"), rows("h2h", "weight")
         bW, bR = rows("i2h", "bias"), rows("h2h", "bias")
-        projection = tensors.get(f"{head}h2r_weight")
-        Q = None if projection is None else np.asarray(projection, dtype)
-        return make_step(mode, StoredCell(gates, W, R, bW, bR, Q), gate_order, forget_bias)
+        return StoredCell(gates, W, R, bW, bR, source.find(f"{head}h2r_weight"))
 
-    return CellSteps(len(ordered), step)
+    assert len(heads) == layers * directions, heads
+    return [partial(cell, head) for head in sorted(heads, key=rank)]
 
 
-def steps_from_named(
-    tensors: Mapping[str, F64],
-    mode: str,
-    *,
-    layers: int,
-    directions: int,
-    gate_order: str = "tf",
-    forget_bias: float = 0.0,
-    dtype: Any = np.float64,
-) -> CellSteps:
-    """Return a step for each pseudo-layer from decoded weights, as `--format npz` writes them."""
-    gates = {"lstm": "ifgo", "gru": "rzn"}.get(mode, "h")
+def _list_named(source: _Source, gates: str, layers: int, directions: int) -> _Cells:
+    """List the cells of decoded weights, as `--format npz` writes them."""
     ways = ("forward", "backward")[:directions]
-    places = [f"layer_{layer}/{direction}/" for layer in range(layers) for direction in ways]
+    heads = [f"layer_{layer}/{direction}/" for layer in range(layers) for direction in ways]
 
-    def step(number: int) -> CellStep:
-        def take(field: str) -> list[F64]:
-            return list(np.asarray(tensors[places[number] + field], dtype))
+    def cell(head: str) -> StoredCell:
+        W, Q = source.find(f"{head}kernel"), source.find(f"{head}projection")
+        R, bW, bR = (
+            list(source.read(head + field)) for field in ("recurrent_kernel", "bias", "recurrent_bias")
+        )
+        return StoredCell(gates, None if W is None else list(W), R, bW, bR, Q)
 
-        W = take("kernel") if f"{places[number]}kernel" in tensors else None
-        projection = tensors.get(f"{places[number]}projection")
-        Q = None if projection is None else np.asarray(projection, dtype)
-        cell = StoredCell(gates, W, take("recurrent_kernel"), take("bias"), take("recurrent_bias"), Q)
-        return make_step(mode, cell, gate_order, forget_bias)
-
-    return CellSteps(len(places), step)
+    return [partial(cell, head) for head in heads]
 
 
-def steps_from_flax(
-    tensors: Mapping[str, F64],
-    mode: str,
-    *,
-    layers: int,
-    directions: int,
-    gate_order: str = "tf",
-    forget_bias: float = 0.0,
-    dtype: Any = np.float64,
-) -> CellSteps:
-    """Return a step for each direction from cells of Flax, of one layer.
+def _list_flax(source: _Source, gates: str, layers: int, directions: int) -> _Cells:
+    """List the directions of Flax's cells, of one layer.
 
     A kernel multiplies from the right. Without its `bias`, a part adds none.
     """
-    gates = {"lstm": "ifgo", "gru": "rzn"}.get(mode, "h")
-    heads = ["forward_rnn/", "backward_rnn/"] if directions == 2 else [""]
-
-    def step(number: int) -> CellStep:
-        head = heads[number]
-
-        def take(key: str) -> F64 | None:
-            return np.asarray(tensors[head + key], dtype) if head + key in tensors else None
-
-        def group(side: str) -> tuple[list[F64], list[F64]]:
-            whole = take(f"dense_{side}/kernel")
-            if whole is not None:
-                bias = take(f"dense_{side}/bias")
-                bias = np.zeros(whole.shape[1], dtype) if bias is None else bias
-                return np.split(whole.T, len(gates)), np.split(bias, len(gates))
-            matrices, vectors = [], []
-            for gate in gates:
-                name = side if gate == "h" else side + gate
-                if f"{head}{name}_/kernel" in tensors:  # nnx writes no word of Python
-                    name += "_"
-                kernel, bias = take(f"{name}/kernel"), take(f"{name}/bias")
-                assert kernel is not None
-                matrices.append(kernel.T)
-                vectors.append(np.zeros(kernel.shape[1], dtype) if bias is None else bias)
-            return matrices, vectors
-
-        (W, bW), (R, bR) = group("i"), group("h")
-        return make_step(mode, StoredCell(gates, W, R, bW, bR), gate_order, forget_bias)
-
     assert layers == 1
-    return CellSteps(len(heads), step)
+
+    def group(head: str, side: str) -> tuple[list[F64], list[F64]]:
+        whole = source.find(f"{head}dense_{side}/kernel")
+        if whole is not None:
+            bias = source.find_bias(f"{head}dense_{side}/bias", whole.shape[1])
+            return np.split(whole.T, len(gates)), np.split(bias, len(gates))
+        matrices, vectors = [], []
+        for gate in gates:
+            name = f"{head}{side}" if gate == "h" else f"{head}{side}{gate}"
+            if f"{name}_/kernel" in source.tensors:  # nnx writes no word of Python
+                name += "_"
+            kernel = source.read(f"{name}/kernel")
+            matrices.append(kernel.T)
+            vectors.append(source.find_bias(f"{name}/bias", kernel.shape[1]))
+        return matrices, vectors
+
+    def cell(head: str) -> StoredCell:
+        (W, bW), (R, bR) = group(head, "i"), group(head, "h")
+        return StoredCell(gates, W, R, bW, bR)
+
+    return [partial(cell, head) for head in (["forward_rnn/", "backward_rnn/"] if directions == 2 else [""])]
 
 
-def steps_from_haiku(
-    tensors: Mapping[str, F64],
-    mode: str,
-    *,
-    layers: int,
-    directions: int,
-    gate_order: str = "tf",
-    forget_bias: float = 0.0,
-    dtype: Any = np.float64,
-) -> CellSteps:
-    """Return the step of a core of Haiku. An LSTM adds 1 to f."""
+def _list_haiku(source: _Source, gates: str, layers: int, directions: int) -> _Cells:
+    """List the only cell of a core of Haiku."""
     assert (layers, directions) == (1, 1)
 
-    def step(_: int) -> CellStep:
-        w, b = (np.asarray(tensors[f"linear/{name}"], dtype) for name in "wb")
-        if mode == "lstm":
+    def cell() -> StoredCell:
+        w, b = source.read("linear/w"), source.read("linear/b")
+        if gates == "ifgo":
             units = w.shape[1] // 4
             blocks = np.split(w, 4, axis=1)
             W, R = [block[: len(w) - units].T for block in blocks], [block[-units:].T for block in blocks]
-            cell = StoredCell("igfo", W, R, np.split(b, 4), [np.zeros(units, dtype)] * 4)
-            return make_step(mode, cell, gate_order, forget_bias + 1)
-        r = np.asarray(tensors["linear_1/w"], dtype)
-        none = np.zeros(len(b), dtype)
-        state_bias = np.asarray(tensors["linear_1/b"], dtype) if "linear_1/b" in tensors else none
-        return make_step(mode, StoredCell("h", [w.T], [r.T], [b], [state_bias]), gate_order, forget_bias)
+            none = [np.zeros(units, source.dtype)] * 4
+            return StoredCell("igfo", W, R, np.split(b, 4), none, added_to_forget=1)
+        state_bias = source.find_bias("linear_1/b", len(b))
+        return StoredCell(gates, [w.T], [source.read("linear_1/w").T], [b], [state_bias])
 
-    return CellSteps(1, step)
+    return [cell]
+
+
+#: The function that makes steps of stored tensors, by dialect.
+DIALECTS: Final[Mapping[str, Callable[..., CellSteps]]] = MappingProxyType(
+    {
+        "torch": partial(make_steps, _list_torch),
+        "mxnet": partial(make_steps, _list_mxnet),
+        "named": partial(make_steps, _list_named),
+        "flax": partial(make_steps, _list_flax),
+        "haiku": partial(make_steps, _list_haiku),
+    }
+)

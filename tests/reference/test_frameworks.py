@@ -92,6 +92,46 @@ def test_the_same_numbers_give_the_same_answers(dialect: str, mode: str, project
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
 
 
+def test_layers_of_one_direction() -> None:
+    """As many layers as no other number here, so that no number stands for another."""
+    rng = np.random.default_rng(9)
+    tensors = {
+        f"{name}_l{layer}": rng.uniform(-0.7, 0.7, shape)
+        for layer in range(3)
+        for name, shape in (
+            *(("weight_ih", (3 * UNITS, INPUTS if layer == 0 else UNITS)), ("weight_hh", (3 * UNITS, UNITS))),
+            *(("bias_ih", (3 * UNITS,)), ("bias_hh", (3 * UNITS,))),
+        )
+    }
+    cells = [
+        {name: tensors[f"{name}_l{layer}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
+        for layer in range(3)
+    ]
+    common = {"layers": 3, "directions": 1}
+    steps = reference.DIALECTS["torch"](tensors, "gru", **common)
+    expected = reference.steps_from_blob(blob(cells), "gru", units=UNITS, input_size=INPUTS, **common)
+    x, states = rng.normal(size=(5, 2, INPUTS)), rng.normal(size=(2, 3, 2, UNITS))
+    answers = [reference.run(each, x, *states, directions=1) for each in (steps, expected)]
+    for one, other in zip(*answers, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("mode", COUNTS)
+def test_a_skipped_input_goes_to_each_gate(mode: str) -> None:
+    """Decoded weights have no kernel then; an identity gives the same."""
+    (cell, *_) = parts(mode)
+    named = {key: value for key, value in as_named([cell] * 4).items() if key.startswith("layer_0/forward")}
+    skipping = {key: value for key, value in named.items() if not key.endswith("/kernel")}
+    named["layer_0/forward/kernel"] = np.stack([np.eye(UNITS)] * COUNTS[mode])
+    rng = np.random.default_rng(10)
+    x, h, c = rng.normal(size=(3, 2, UNITS))
+    common = {"layers": 1, "directions": 1}
+    (skips,), (step,) = (reference.DIALECTS["named"](each, mode, **common) for each in (skipping, named))
+    for each in (skips, skips.gates().step()):
+        for own, expected in zip(each(x, h, c), step(x, h, c), strict=True):
+            np.testing.assert_allclose(own, expected, rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize("order", ["lingvo", "miopen"])
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
 def test_a_convention_moves_gates_and_biases(mode: str, order: str) -> None:

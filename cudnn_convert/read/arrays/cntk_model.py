@@ -24,9 +24,9 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from cudnn_convert.errors import AGAIN, ReadError
-from cudnn_convert.model import Array, Mode, Model, PartialSizes, Tensor
+from cudnn_convert.model import Mode, Model, PartialSizes, Tensor
 from cudnn_convert.read.arrays import cntk_dictionary, containers
-from cudnn_convert.read.arrays.containers import ArrayFiles, StoredTensor
+from cudnn_convert.read.arrays.containers import ArrayFiles, PackedTensor, StoredTensor
 from cudnn_convert.weights import parameter_blob
 
 KIND: Final = "CNTK model"
@@ -175,21 +175,7 @@ class _Function:
 
 
 @dataclass(frozen=True, slots=True)
-class _PackedTensor:
-    """Values in the message, of the type `stored`."""
-
-    chunks: Sequence[bytes]
-    stored: np.dtype[Any]
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def read(self) -> Array:
-        values = np.frombuffer(b"".join(self.chunks), self.stored)
-        return values.astype(self.dtype, copy=False).reshape(self.shape)
-
-
-@dataclass(frozen=True, slots=True)
-class _Array:
+class _Input:
     """An input of the model.
 
     `tensor` is that of a parameter or constant of dense floats, None for all others.
@@ -197,12 +183,12 @@ class _Array:
 
     name: str
     shape: tuple[int, ...]
-    tensor: _PackedTensor | StoredTensor | None
+    tensor: PackedTensor | StoredTensor | None
 
 
-def _list_arrays(file: _File) -> dict[str, _Array]:
+def _list_arrays(file: _File) -> dict[str, _Input]:
     """Return the inputs of the model by id. Raises ReadError, ValueError."""
-    arrays: dict[str, _Array] = {}
+    arrays: dict[str, _Input] = {}
     offset = file.end
     for entry in file.list_entries("inputs"):
         uid, view = f"{entry.get('uid')}", entry.get("value")
@@ -210,7 +196,7 @@ def _list_arrays(file: _File) -> dict[str, _Array]:
         shape = tuple(reversed(getattr(entry.get("shape"), "shape_dim", ())))
         if hasattr(view, "storage_format"):
             tensor, offset = _take_values(file, name, view, offset)
-        arrays[uid] = _Array(name, shape, tensor)
+        arrays[uid] = _Input(name, shape, tensor)
     if offset is not None:
         kept = sum(array.tensor is not None for array in arrays.values())
         if offset != file.size or kept != cntk_dictionary.count_arrays(file.root):
@@ -220,7 +206,7 @@ def _list_arrays(file: _File) -> dict[str, _Array]:
 
 def _take_values(
     file: _File, name: str, view: Any, offset: int | None
-) -> tuple[_PackedTensor | StoredTensor | None, int | None]:
+) -> tuple[PackedTensor | StoredTensor | None, int | None]:
     """Return an array, and the offset of the next array's values. Raises ReadError."""
     shape = tuple(reversed(view.shape.shape_dim))
     if view.data_type not in _TYPES or view.storage_format != _DENSE:
@@ -232,7 +218,7 @@ def _take_values(
     chunks = (view.double_values if view.data_type == _DOUBLE else view.float_values).value
     actual = sum(map(len, chunks))
     if actual == size:
-        return _PackedTensor(chunks, stored, shape, dtype), offset
+        return PackedTensor(chunks, stored, shape, dtype), offset
     if offset is None or size > file.size - offset:
         actual = actual if offset is None else file.size - offset
         raise file.refuse(name, f"{size} bytes of values", f"{actual}")
@@ -242,7 +228,7 @@ def _take_values(
 
 
 @dataclass(frozen=True, slots=True)
-class _Recurrence:
+class _OptimizedStack:
     """An OptimizedRNNStack: the id of the parameter, and the sizes."""
 
     title: str
@@ -251,8 +237,8 @@ class _Recurrence:
 
 
 def _find_recurrence(
-    file: _File, function: _Function, arrays: Mapping[str, _Array], given: Mapping[str, str]
-) -> _Recurrence:
+    file: _File, function: _Function, arrays: Mapping[str, _Input], given: Mapping[str, str]
+) -> _OptimizedStack:
     """Return the recurrence of a function. Raises ReadError for incomplete or unfit sizes."""
     ids = [f"{_resolve(uid, given)}" for uid in function.inputs]
     weights = arrays.get(ids[-1]) if len(ids) == _INPUTS else None
@@ -274,7 +260,7 @@ def _find_recurrence(
         inputs = f" and an input of {operand[0]}" if fitting else ""
         expected = f"weights for {layers} layers of {units} units{inputs}"
         raise file.refuse(function.title, expected, f"{count} values")
-    return _Recurrence(function.title, ids[-1], sizes)
+    return _OptimizedStack(function.title, ids[-1], sizes)
 
 
 def _resolve(uid: str, given: Mapping[str, str]) -> str:
@@ -286,10 +272,10 @@ def _resolve(uid: str, given: Mapping[str, str]) -> str:
     return uid
 
 
-def _make_model(file: _File, recurrences: Sequence[_Recurrence], arrays: Mapping[str, _Array]) -> Model:
+def _make_model(file: _File, recurrences: Sequence[_OptimizedStack], arrays: Mapping[str, _Input]) -> Model:
     tensors: dict[str, Tensor] = {}
     blobs: dict[str, PartialSizes] = {}
-    names: dict[_Recurrence, str] = {}
+    names: dict[_OptimizedStack, str] = {}
     notes: list[str] = []
 
     def add(title: str, tensor: Tensor) -> str:

@@ -5,7 +5,8 @@ Where every array is a vector, each is taken for a parameter blob.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -50,6 +51,29 @@ class StoredTensor:
         return values.reshape(self.shape)
 
 
+@dataclass(frozen=True, slots=True)
+class PackedTensor:
+    """An array in memory, row-major in pieces of bytes, of the type `stored`."""
+
+    pieces: Sequence[bytes]
+    stored: np.dtype[Any]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def read(self) -> Array:
+        values = np.frombuffer(b"".join(self.pieces), self.stored)  # a single piece is not copied
+        return values.astype(self.dtype, copy=False).reshape(self.shape)
+
+
+def list_members(path: Path) -> list[str]:
+    """List the names in a zip; another file has none."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    except (zipfile.BadZipFile, RuntimeError, ValueError, NotImplementedError, OverflowError):
+        return []
+
+
 def list_folder(path: Path, suffix: str, *, alone: bool) -> ArrayFiles | None:
     """Find the files of a suffix in the folder `path`, or return None.
 
@@ -73,7 +97,7 @@ def join(path: Path, sets: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def _may_be_blob(tensor: Tensor) -> bool:
-    """Return True for a vector that has room for the smallest recurrence."""
+    """Return True for a vector with room for the smallest recurrence."""
     return len(tensor.shape) == 1 and tensor.shape[0] >= _FEWEST
 
 

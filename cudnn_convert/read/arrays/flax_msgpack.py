@@ -18,9 +18,9 @@ import ml_dtypes
 import numpy as np
 
 from cudnn_convert.errors import AGAIN, MissingDependencyError, ReadError
-from cudnn_convert.model import Array, Model, Tensor
+from cudnn_convert.model import Model, Tensor
 from cudnn_convert.read.arrays import containers
-from cudnn_convert.read.arrays.containers import ArrayFiles
+from cudnn_convert.read.arrays.containers import ArrayFiles, PackedTensor
 from cudnn_convert.text import first_line
 
 KIND: Final = "Flax file"
@@ -61,19 +61,6 @@ class _Packed:
     shape: tuple[int, ...]
     dtype: str
     content: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _PackedTensor:
-    """An array in memory, in pieces."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    pieces: tuple[bytes, ...]
-
-    def read(self) -> Array:
-        content = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
-        return np.frombuffer(content, self.dtype).reshape(self.shape)
 
 
 def recognise(path: Path) -> ArrayFiles | None:
@@ -183,14 +170,14 @@ def _is_shape(shape: Sequence[Any]) -> bool:
     return is_whole and math.prod(size or 1 for size in shape) < _MOST_VALUES and len(shape) <= _MOST_AXES
 
 
-def _tensor(path: Path, key: str, packed: _Packed) -> _PackedTensor:
+def _tensor(path: Path, key: str, packed: _Packed) -> PackedTensor:
     dtype = _type(path, key, packed.dtype)
     count = math.prod(packed.shape)
     if count * dtype.itemsize != len(packed.content):
         expected = f"{count * dtype.itemsize} bytes for shape {packed.shape} of {dtype}"
         actual = f"{len(packed.content)} bytes"
         raise ReadError(path, key, expected=expected, found=actual, advice=AGAIN)
-    return _PackedTensor(packed.shape, dtype, (packed.content,))
+    return PackedTensor((packed.content,), dtype, packed.shape, dtype)
 
 
 def _type(path: Path, key: str, name: str) -> np.dtype[Any]:
@@ -205,7 +192,7 @@ def _type(path: Path, key: str, name: str) -> np.dtype[Any]:
     raise ReadError(path, key, expected="numbers of a known type", found=name, advice=advice)
 
 
-def _join(path: Path, key: str, value: Mapping[str, Any]) -> _PackedTensor:
+def _join(path: Path, key: str, value: Mapping[str, Any]) -> PackedTensor:
     """Return the array of a map with a shape and pieces. Raises ReadError."""
     shape, chunks = (_list(value.get(name)) for name in ("shape", "chunks"))
     pieces = [_tensor(path, key, chunk) for chunk in chunks if isinstance(chunk, _Packed)]
@@ -220,7 +207,8 @@ def _join(path: Path, key: str, value: Mapping[str, Any]) -> _PackedTensor:
         expected = "a shape, and arrays of one type that fill it"
         actual = f"shape {shape}, arrays of {', '.join(map(str, counts)) or 'no'} values"
         raise ReadError(path, key, expected=expected, found=actual, advice=AGAIN)
-    return _PackedTensor(tuple(shape), pieces[0].dtype, tuple(each.pieces[0] for each in pieces))
+    dtype = pieces[0].dtype
+    return PackedTensor(tuple(each.pieces[0] for each in pieces), dtype, tuple(shape), dtype)
 
 
 def _list(value: Any) -> list[Any]:

@@ -4,7 +4,6 @@ An array of an archive has the name of its member, an array of its own file the 
 never unpickled. Source: NumPy 2.3 lib/_format_impl.py, lib/_npyio_impl.py `_savez`.
 """
 
-import zipfile
 from pathlib import Path
 from typing import Final
 
@@ -29,11 +28,7 @@ def recognise(path: Path) -> ArrayFiles | None:
 
 
 def _is_archive(path: Path) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except (zipfile.BadZipFile, RuntimeError, ValueError, NotImplementedError):
-        return False
+    names = containers.list_members(path)
     return bool(names) and all(name.endswith(npz_archive.SUFFIX) for name in names)
 
 

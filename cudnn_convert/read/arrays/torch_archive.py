@@ -27,10 +27,10 @@ import numpy as np
 from cudnn_convert import context
 from cudnn_convert.errors import AGAIN, ReadError
 from cudnn_convert.model import Array
+from cudnn_convert.read.arrays import containers
 from cudnn_convert.read.arrays.torch_pickle import Claim
 
 PICKLE: Final = "data.pkl"
-_DAMAGED: Final = (zipfile.BadZipFile, RuntimeError, ValueError, NotImplementedError, OverflowError)
 #: A local header: the mark, 22 bytes, the lengths of a name and of extra fields.
 _HEADER: Final = struct.Struct("<4s22xHH")
 _LOCAL: Final = b"PK\x03\x04"
@@ -132,11 +132,7 @@ def list_roots(path: Path) -> list[str]:
 
     Another file has none.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [name.rpartition("/") for name in archive.namelist()]
-    except _DAMAGED:
-        return []
+    names = (name.rpartition("/") for name in containers.list_members(path))
     return [root for root, _, last in names if last == PICKLE and root and "/" not in root]
 
 

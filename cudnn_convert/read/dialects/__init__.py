@@ -11,6 +11,7 @@ A dialect is a way in which a program names weights that are no parameter blob.
 * flax   : Names of recurrent cells of Flax, linen and nnx, in a single direction or two.
 * haiku  : Names of Haiku's recurrent cores, `<module>/<parameter>`; matrices are `[in, out]`.
 * jax_trees: Keys of JAX's trees as paths, without an optimizer's state.
+* shapes : Sizes of cells by shapes of tensors, and the errors for misfits.
 
 May import: errors, model, weights, read.tensorbundle.
 Entry: `find`, which asks every dialect.
@@ -45,6 +46,6 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
 
 
 def _list_others(parameters: CanonicalParameters) -> list[tuple[str, np.dtype[Any]]]:
-    """List the weights of a set that are no floats, each by its key."""
+    """List the weights of a set by key, except floats."""
     types = ((parameters.scope + key, tensor.dtype) for key, tensor in parameters.tensors.items())
     return [(key, dtype) for key, dtype in types if not is_float(dtype)]

@@ -27,6 +27,7 @@ import numpy as np
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Tensor
 from cudnn_convert.read.dialects import jax_trees
+from cudnn_convert.read.dialects.shapes import MATRIX, MODES, WHOLE, check_type
 from cudnn_convert.weights import layouts
 from cudnn_convert.weights.lazy import LazyLayers
 
@@ -36,11 +37,8 @@ _KEY: Final = re.compile(
 )
 _WAYS: Final = ("forward_rnn", "backward_rnn")
 _OF_WAY: Final = re.compile(rf"(?P<before>(?:.*[./])?)(?P<way>{'|'.join(_WAYS)})(?P<behind>[./].*)?")
-_PLAIN: Final = (Mode.RNN_TANH, Mode.RNN_RELU)
-_MATRIX: Final = 2
+_OWN_CELL: Final = "if it is a cell of your own with Flax's equations, save its parts by themselves"
 _RANDOM: Final = re.compile(r"rngs[./]")
-#: How far above a key a cell is looked for.
-_DEEPEST: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +76,10 @@ _FORMS: Final = (
     _Form("LSTMCell", (Mode.LSTM,), ("ii", "if", "ig", "io"), _STATES, _STATES),
     _Form("LSTMCell", (Mode.LSTM,), ("ii", "if_", "ig", "io"), _STATES, _STATES),
     _Form("GRUCell", (Mode.GRU,), *_GRU, (*_GRU[0], "hn")),
-    _Form("SimpleCell", _PLAIN, ("i",), ("h",), ("i",)),
+    _Form("SimpleCell", MODES[1], ("i",), ("h",), ("i",)),
     _Form("OptimizedLSTMCell", (Mode.LSTM,), *_SIDE_BY_SIDE, ("dense_h",)),
     _Form("GRUCell", (Mode.GRU,), *_SIDE_BY_SIDE, ("dense_i",)),
-    _Form("SimpleCell", _PLAIN, *_SIDE_BY_SIDE, ("dense_i",)),
+    _Form("SimpleCell", MODES[1], *_SIDE_BY_SIDE, ("dense_i",)),
 )
 #: Parts as short as these belong to other modules too.
 _SHORT: Final = frozenset({"i/kernel", "h/kernel"})
@@ -116,11 +114,11 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
     for key, tensor in weights.items():
         if match := _KEY.fullmatch(key):
             sets[match["path"]][f"{match['part']}/{match['field']}"] = tensor
-    foreign = _foreign(weights) if sets else {}
+    foreign = jax_trees.list_foreign(weights, _KEY, ignored=_RANDOM) if sets else {}
     cells: dict[str, _Stored] = {}
     refusals: list[ReadError] = []
     for scope, own in sorted(sets.items()):
-        stored = _recognise(path, scope, own, foreign.get(scope))
+        stored = _recognise(path, scope, own, foreign.get(scope[:-1]))
         if isinstance(stored, _Stored):
             cells[scope] = stored
         elif stored is not None:
@@ -142,7 +140,7 @@ def _recognise(
     exact = [form for form in likely if form.keys == own.keys()]
     for form in () if other else exact:
         kernel, recurrent = (own[f"{parts[0]}/kernel"].shape for parts in (form.inputs, form.states))
-        if len(kernel) == len(recurrent) == _MATRIX and kernel[0] and recurrent[0]:
+        if len(kernel) == len(recurrent) == MATRIX and kernel[0] and recurrent[0]:
             shapes = form.shapes(kernel[0], recurrent[0])
             if all(own[key].shape == shape for key, shape in shapes.items()):
                 return _check_types(path, _Stored(scope, form, own))
@@ -160,22 +158,18 @@ def _refuse(
         key, expected, actual = "", "a cell that cuDNN computes too", "Flax's MGUCell, of two gates"
         advice = "cuDNN has no such recurrence: train the model again with GRUCell, or run it in Flax"
     elif missing := forms[0].keys - own.keys():
-        key, expected, actual, advice = min(missing), f"a part of {forms[0].name}", "no such key", _WHOLE
+        key, expected, actual, advice = min(missing), f"a part of {forms[0].name}", "no such key", WHOLE
     elif more := [*sorted(own.keys() - forms[0].keys), *filter(None, [other])]:
         key, expected, advice = "", f"the parts of Flax's {forms[0].name} alone", _OWN_CELL
         actual = f"{more[0]} beside them"
     else:
         key, shape = _find_misfit(forms[0], own)
-        expected, actual, advice = f"shape {shape}", f"shape {own[key].shape}", _WHOLE
+        expected, actual, advice = f"shape {shape}", f"shape {own[key].shape}", WHOLE
         if len(own[key].shape) > len(shape):
             expected, actual = f"a {key.rpartition('/')[2]} of one cell", f"{actual}, of stacked cells"
             advice = "transforms such as nn.scan and nn.vmap stack cells: save each under a path of its own"
     where = (scope + key).rstrip("./") or "the root scope"
     return ReadError(path, where, expected=expected, found=actual, advice=advice)
-
-
-_WHOLE: Final = "does the whole file belong to one model?"
-_OWN_CELL: Final = "if it is a cell of your own with Flax's equations, save its parts by themselves"
 
 
 def _find_misfit(form: _Form, own: Mapping[str, Tensor]) -> tuple[str, tuple[int, ...]]:
@@ -185,32 +179,11 @@ def _find_misfit(form: _Form, own: Mapping[str, Tensor]) -> tuple[str, tuple[int
     return next((key, shape) for key, shape in shapes.items() if own[key].shape != shape)
 
 
-def _foreign(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Map each path to the first key below of a different module.
-
-    No cell of Flax has such keys. The state of nnx has random numbers below `rngs`.
-    """
-    foreign: dict[str, str] = {}
-    for key in tensors:
-        match = _KEY.fullmatch(key)
-        own, end = match["path"] if match else None, len(key)
-        for _ in range(_DEEPEST):
-            end = max(key.rfind("/", 0, end), key.rfind(".", 0, end))
-            if end < 0:
-                break
-            if (path := key[: end + 1]) != own and not _RANDOM.match(key, end + 1):
-                foreign.setdefault(path, key[end + 1 :])
-    return foreign
-
-
 def _check_types(path: Path, stored: _Stored) -> _Stored | ReadError:
-    kernel = stored.tensors[stored.form.kernels[0]]
-    for key, tensor in stored.tensors.items():
-        if tensor.dtype != kernel.dtype:
-            expected, advice = f"{kernel.dtype}, as the cell's other weights", "save all weights in one type"
-            where = stored.path + key
-            return ReadError(path, where, expected=expected, found=f"{tensor.dtype}", advice=advice)
-    return stored
+    dtype = stored.tensors[stored.form.kernels[0]].dtype
+    keyed = ((stored.path + key, tensor) for key, tensor in stored.tensors.items())
+    refusals = (check_type(path, key, tensor, dtype) for key, tensor in keyed)
+    return next(filter(None, refusals), stored)
 
 
 def _pair(cells: Mapping[str, _Stored]) -> Iterator[CanonicalParameters]:

@@ -22,6 +22,7 @@ import numpy as np
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import CanonicalParameters, Cell, Mode, Tensor
 from cudnn_convert.read.dialects import jax_trees
+from cudnn_convert.read.dialects.shapes import MATRIX, WHOLE
 from cudnn_convert.weights import layouts
 from cudnn_convert.weights.lazy import LazyLayers
 
@@ -33,11 +34,8 @@ _NAMES: Final = {
     Mode.RNN_RELU: re.compile(r"(?:.*[./])?vanilla_rnn(?:_\d+)?"),
 }
 _CLASSES: Final = {Mode.LSTM: "hk.LSTM, which adds 1 to the forget gate", Mode.RNN_RELU: "hk.VanillaRNN"}
-_MATRIX: Final = 2
-_DEEPEST: Final = 32
 _OWN_CORE: Final = "if it is a core of your own with Haiku's equations, save its parameters by themselves"
 _STACKED: Final = "hk.layer_stack stacks cores: save each under a path of its own"
-_WHOLE: Final = "does the whole file belong to one model?"
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
@@ -50,7 +48,7 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
     for key, tensor in weights.items():
         if match := _KEY.fullmatch(key):
             sets[match["path"]][match["field"].replace(".", "/")] = tensor
-    foreign = _foreign(weights) if sets else {}
+    foreign = jax_trees.list_foreign(weights, _KEY) if sets else {}
     cores: list[CanonicalParameters] = []
     refusals: list[ReadError] = []
     for scope, own in sorted(sets.items()):
@@ -64,24 +62,6 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
     if refusals and not cores:
         raise refusals[0]
     return tuple(cores)
-
-
-def _foreign(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Map each path to the first key below of a different module.
-
-    No core of Haiku has such keys.
-    """
-    foreign: dict[str, str] = {}
-    for key in tensors:
-        match = _KEY.fullmatch(key)
-        own, end = match["path"] if match else "", len(key)
-        for _ in range(_DEEPEST):
-            end = max(key.rfind("/", 0, end), key.rfind(".", 0, end))
-            if end < 0:
-                break
-            if not own or end < len(own):
-                foreign.setdefault(key[:end], key[end + 1 :])
-    return foreign
 
 
 def _recognise(
@@ -117,13 +97,13 @@ def _recognise(
                 f"{key} {tensor.dtype}{[*tensor.shape]}" for key, tensor in sorted(own.items())
             )
             ranks = {len(tensor.shape) for key, tensor in own.items() if key.endswith("w")}
-            advice = _STACKED if ranks == {_MATRIX + 1} else _WHOLE
+            advice = _STACKED if ranks == {MATRIX + 1} else WHOLE
             return ReadError(path, scope, expected=expected, found=actual, advice=advice)
     return cores
 
 
 def _is_gru(shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    if shapes.keys() != {"w_i", "w_h", "b"} or len(shapes["w_h"]) != _MATRIX:
+    if shapes.keys() != {"w_i", "w_h", "b"} or len(shapes["w_h"]) != MATRIX:
         return False
     units, wide = shapes["w_h"]
     return wide == 3 * units and shapes["w_i"][1:] == (wide,) and shapes["b"] == (wide,)
@@ -132,7 +112,7 @@ def _is_gru(shapes: Mapping[str, tuple[int, ...]]) -> bool:
 def _measure(mode: Mode, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int] | None:
     """Return the inputs and units of a core, or None for misfit shapes."""
     first = shapes["linear/w"]
-    if len(first) != _MATRIX or shapes["linear/b"] != first[1:]:
+    if len(first) != MATRIX or shapes["linear/b"] != first[1:]:
         return None
     if mode is Mode.LSTM:
         units, rest = divmod(first[1], len(mode.gates))

@@ -24,12 +24,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Tensor
+from cudnn_convert.read.dialects import shapes
+from cudnn_convert.read.dialects.shapes import RowSizes
 from cudnn_convert.weights import layouts
 from cudnn_convert.weights.lazy import LazyLayers
 
@@ -48,14 +50,11 @@ _FORMS: Final = {
 }
 #: The head of a layer whose prefix ends with a letter.
 _GLUED: Final = re.compile(r"(?P<path>.*[A-Za-z])(?P<side>[lr])(?P<layer>\d{1,9})_", re.ASCII)
-_MODES: Final = {4: (Mode.LSTM,), 3: (Mode.GRU,), 1: (Mode.RNN_TANH, Mode.RNN_RELU)}
 #: The names of gates with arrays of their own, in the order of the layout, by their number.
 _APART: Final = {4: ("_i", "_f", "_c", "_o"), 3: ("_r", "_z", "_o")}
 #: Weights of cells that have more than cuDNN's, layer normalization or peepholes, say.
 _MORE: Final = re.compile(r"(?:i2h|h2h|h2r|c2c).*|.*_(?:gamma|beta)")
-_MATRIX: Final = 2
 _BACKWARD: Final = re.compile(r"(?:.*\.)?r_cell\.")
-_WHOLE: Final = "does the whole file belong to one model?"
 _SINGLY: Final = "save the arrays of each recurrence to a file of its own"
 _OTHER: Final = "such a cell is none of cuDNN's; take it out, or run it with MXNet"
 
@@ -76,31 +75,29 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
-    """The sizes of a cell.
+class _CellForm:
+    """The sizes of a cell, and the names of gates with separate arrays, else ""."""
 
-    `ends` are the names of gates with arrays of their own, else "".
-    """
-
+    sizes: RowSizes
     ends: tuple[str, ...]
-    gates: int
-    units: int
-    width: int
-    has_projection: bool
-    dtype: np.dtype[Any]
 
-    def shapes(self, inputs: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of a cell's tensors by the tails of keys."""
-        rows = self.gates * self.units // len(self.ends)
-        shapes: dict[str, tuple[int, ...]] = {}
+    def with_inputs(self, inputs: int) -> "_CellForm":
+        """Return the form of such a cell for another input size."""
+        return replace(self, sizes=replace(self.sizes, inputs=inputs))
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of a cell's tensors by the tails of keys."""
+        sizes, rows = self.sizes, self.sizes.rows // len(self.ends)
+        expected: dict[str, tuple[int, ...]] = {}
         for end in self.ends:
-            shapes |= {f"i2h{end}_weight": (rows, inputs), f"h2h{end}_weight": (rows, self.width)}
-            shapes |= {f"i2h{end}_bias": (rows,), f"h2h{end}_bias": (rows,)}
-        return shapes | ({"h2r_weight": (self.width, self.units)} if self.has_projection else {})
+            expected |= {f"i2h{end}_weight": (rows, sizes.inputs), f"h2h{end}_weight": (rows, sizes.width)}
+            expected |= {f"i2h{end}_bias": (rows,), f"h2h{end}_bias": (rows,)}
+        return expected | ({"h2r_weight": (sizes.width, sizes.units)} if sizes.has_projection else {})
 
 
 @dataclass(slots=True)
-class _StoredCell:
+class _NamedCell:
     """The tensors of a cell by the tails of keys; the head's facts."""
 
     form: str
@@ -110,34 +107,24 @@ class _StoredCell:
     head: str
     tensors: dict[str, Tensor]
 
-    def measure(self) -> tuple[_Sizes, int] | None:
-        """Return the sizes and the input size; None for another kind of cell."""
+    def measure(self) -> _CellForm | None:
+        """Return the form and sizes; None for another kind of cell."""
         apart = (ends for ends in _APART.values() if f"i2h{ends[0]}_weight" in self.tensors)
         ends = ("",) if "i2h_weight" in self.tensors else next(apart, ("",))
-        kernel, recurrent = (self.tensors.get(f"{name}{ends[0]}_weight") for name in ("i2h", "h2h"))
-        if kernel is None or recurrent is None:
-            return None
-        if len(kernel.shape) != _MATRIX or len(recurrent.shape) != _MATRIX:
-            return None  # of a convolution
-        projection = self.tensors.get("h2r_weight")
-        rows, width = recurrent.shape
-        units = width if projection is None or len(projection.shape) != _MATRIX else projection.shape[1]
-        gates, rest = divmod(rows * len(ends), units) if units else (0, 0)
-        if rest or gates not in _MODES or len(ends) not in (1, gates) or not (kernel.shape[1] and width):
-            return None
-        if projection is not None and gates != len(Mode.LSTM.gates):
-            return None
-        return _Sizes(ends, gates, units, width, projection is not None, kernel.dtype), kernel.shape[1]
+        names = (f"i2h{ends[0]}_weight", f"h2h{ends[0]}_weight", "h2r_weight")
+        sizes = shapes.measure_rows(*map(self.tensors.get, names), parts=len(ends))
+        return None if sizes is None else _CellForm(sizes, ends)
 
     def is_whole(self) -> bool:
         """Return True if all tensors are there and fit together."""
-        measured = self.measure()
-        shapes = {tail: tensor.shape for tail, tensor in self.tensors.items()}
-        return measured is not None and shapes == measured[0].shapes(measured[1])
+        form = self.measure()
+        return form is not None and form.shapes == {
+            tail: tensor.shape for tail, tensor in self.tensors.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
-class _Stack:
+class _NamedStack:
     """The cells of a recurrence, `[layer][direction]`.
 
     `prefix` begins all of their keys. `of_cells`: they are cells by their names, not a layer. `note` says
@@ -145,34 +132,34 @@ class _Stack:
     """
 
     prefix: str
-    cells: Sequence[Sequence[_StoredCell]]
+    cells: Sequence[Sequence[_NamedCell]]
     of_cells: bool = False
     note: str = ""
 
 
-def _group(path: Path, tensors: Mapping[str, Tensor]) -> dict[tuple[str, str], list[_StoredCell]]:
+def _group(path: Path, tensors: Mapping[str, Tensor]) -> dict[tuple[str, str], list[_NamedCell]]:
     """Return the cells by the path and the form of heads. Raises ReadError."""
-    cells: dict[str, _StoredCell] = {}
+    cells: dict[str, _NamedCell] = {}
     for key, tensor in tensors.items():
         matches = ((form, pattern.fullmatch(key)) for form, pattern in _FORMS.items())
         form, match = next(((form, match) for form, match in matches if match), ("", None))
         if match is not None:
             head, parts = key[: match.start("tail")], match.groupdict()
             layer, side = int(parts.get("layer") or 0), parts.get("side") or ""
-            cells.setdefault(head, _StoredCell(form, match["path"], layer, side, head, {}))
+            cells.setdefault(head, _NamedCell(form, match["path"], layer, side, head, {}))
             cells[head].tensors[match["tail"]] = tensor
     _join_glued(cells)
-    groups: dict[tuple[str, str], list[_StoredCell]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[_NamedCell]] = defaultdict(list)
     seen: dict[tuple[str, str, int, str], str] = {}
     for head, cell in cells.items():
         groups[cell.path, cell.form].append(cell)
         if (other := seen.setdefault((cell.path, cell.form, cell.layer, cell.side or "l"), head)) != head:
             expected = "one cell of a layer and direction"
-            raise ReadError(path, head, expected=expected, found=f"{other} too", advice=_WHOLE)
+            raise ReadError(path, head, expected=expected, found=f"{other} too", advice=shapes.WHOLE)
     return groups
 
 
-def _join_glued(cells: Mapping[str, _StoredCell]) -> None:
+def _join_glued(cells: Mapping[str, _NamedCell]) -> None:
     """Join cells such as encoderl0_ and encoderr0_ to layers."""
     matches = {head: match for head, cell in cells.items() if (match := _GLUED.fullmatch(head))}
     sides = {(match["path"], match["side"]) for match in matches.values()}
@@ -182,47 +169,46 @@ def _join_glued(cells: Mapping[str, _StoredCell]) -> None:
             cells[head].layer, cells[head].side = int(match["layer"]), match["side"]
 
 
-def _make_stacks(cells: Iterable[_StoredCell], keys: Sequence[str]) -> Iterator[_Stack]:
+def _make_stacks(cells: Iterable[_NamedCell], keys: Sequence[str]) -> Iterator[_NamedStack]:
     """Yield the recurrences of a path's cells.
 
     A cell that is no layer of one is one of its own.
     """
-    by_layer: dict[int, list[_StoredCell]] = defaultdict(list)
+    by_layer: dict[int, list[_NamedCell]] = defaultdict(list)
     for cell in sorted(cells, key=lambda cell: (cell.layer, cell.side)):
         by_layer[cell.layer].append(cell)
     layers = [*by_layer.values()]
     form, path = layers[0][0].form, layers[0][0].path
     if form == "unfused" or (form == "layered" and not _are_cells(by_layer)):
-        yield _Stack(path, layers)
+        yield _NamedStack(path, layers)
     elif form == "numbered" and len(layers) > 1 and _do_chain(layers) and not _skip(path, by_layer, keys):
         listed = ", ".join(map(str, by_layer))
         note = f"cells {listed} are taken for the layers of one recurrence, each fed by the one before"
-        yield _Stack(path, layers, of_cells=True, note=note)
+        yield _NamedStack(path, layers, of_cells=True, note=note)
     else:
         for layer in layers:
             head = layer[0].head
             note = "a cell, taken for a layer that runs forward" if len(layer) == 1 else ""
-            yield _Stack(head.removesuffix("l_cell."), [layer], of_cells=True, note=note)
+            yield _NamedStack(head.removesuffix("l_cell."), [layer], of_cells=True, note=note)
 
 
-def _are_cells(by_layer: Mapping[int, Sequence[_StoredCell]]) -> bool:
+def _are_cells(by_layer: Mapping[int, Sequence[_NamedCell]]) -> bool:
     """Return True for separate cells with heads such as lstm_l1_."""
     cells = [cell for layer in by_layer.values() for cell in layer]
     if any(cell.side == "r" for cell in cells):
         return False
-    is_whole = all(map(_StoredCell.is_whole, cells))
+    is_whole = all(map(_NamedCell.is_whole, cells))
     return 0 not in by_layer or (is_whole and not _do_chain([*by_layer.values()]))
 
 
-def _do_chain(layers: Sequence[Sequence[_StoredCell]]) -> bool:
+def _do_chain(layers: Sequence[Sequence[_NamedCell]]) -> bool:
     """Return True if the sizes of cells chain, as in one recurrence."""
-    measured = layers[0][0].measure()
-    if measured is None:
+    first, sides = layers[0][0].measure(), [cell.side for cell in layers[0]]
+    if first is None:
         return False
-    (sizes, inputs), sides = measured, [cell.side for cell in layers[0]]
     for number, layer in enumerate(layers):
-        expected = sizes, inputs if number == 0 else len(sides) * sizes.width
-        if [cell.side for cell in layer] != sides or any(cell.measure() != expected for cell in layer):
+        form = first if number == 0 else first.with_inputs(len(sides) * first.sizes.width)
+        if [cell.side for cell in layer] != sides or any(cell.measure() != form for cell in layer):
             return False
     return True
 
@@ -242,25 +228,24 @@ def _list_under(head: str, keys: Sequence[str]) -> Iterator[str]:
         yield keys[position]
 
 
-def _parameters(path: Path, stack: _Stack, keys: Sequence[str]) -> CanonicalParameters | None:
-    first = stack.cells[0][0]
-    measured = first.measure()
-    if measured is None:
+def _parameters(path: Path, stack: _NamedStack, keys: Sequence[str]) -> CanonicalParameters | None:
+    first = stack.cells[0][0].measure()
+    if first is None:
         return None
-    sizes, inputs = measured
-    sides = _sides(path, stack)
+    sizes, sides = first.sizes, _sides(path, stack)
     stored: dict[str, Tensor] = {}
     for number, layer in enumerate(stack.cells):
-        shapes = sizes.shapes(inputs if number == 0 else len(sides) * sizes.width)
+        form = first if number == 0 else first.with_inputs(len(sides) * sizes.width)
         for cell in layer:
-            _refuse_others(path, cell, shapes, keys)
-            for tail, shape in shapes.items():
+            _refuse_others(path, cell, form.shapes, keys)
+            for tail, shape in form.shapes.items():
                 key = f"{cell.head}{tail}"
-                stored[key.removeprefix(stack.prefix)] = _take(path, cell, tail, shape, sizes)
+                tensor = shapes.take(path, key, cell.tensors.get(tail), shape, sizes.dtype)
+                stored[key.removeprefix(stack.prefix)] = tensor
 
     def decode(mode: Mode) -> LazyLayers:
         def layer(number: int) -> tuple[Cell, ...]:
-            return tuple(_cell(mode, sizes, cell) for cell in stack.cells[number])
+            return tuple(_cell(mode, first, cell) for cell in stack.cells[number])
 
         return LazyLayers(len(stack.cells), layer)
 
@@ -272,21 +257,21 @@ def _parameters(path: Path, stack: _Stack, keys: Sequence[str]) -> CanonicalPara
         notes.append("its BidirectionalCell gives it the sequence from the end on")
     return CanonicalParameters(
         scope=f"{name}/" if name else "",
-        modes=_MODES[sizes.gates],
+        modes=shapes.MODES[sizes.gates],
         layers=len(stack.cells),
         directions=len(sides),
         units=sizes.units,
-        input_size=inputs,
+        input_size=sizes.inputs,
         decode=decode,
         tensors=stored,
         dialect="mxnet",
         dtype=sizes.dtype,
-        projection=sizes.width if sizes.has_projection else 0,
+        projection=sizes.projection,
         note=f"{name or path.name}: {'; '.join(notes)}" if notes else None,
     )
 
 
-def _sides(path: Path, stack: _Stack) -> list[str]:
+def _sides(path: Path, stack: _NamedStack) -> list[str]:
     """Return the letters of each layer's directions. Raises ReadError for a missing one."""
     first = stack.cells[0][0]
     sides = ["l", "r"] if any(cell.side == "r" for layer in stack.cells for cell in layer) else [first.side]
@@ -300,34 +285,24 @@ def _sides(path: Path, stack: _Stack) -> list[str]:
             raise ReadError(path, layer[0].head, expected=expected, found=listed, advice=_SINGLY)
         if not stack.of_cells and layer[0].layer != number:
             expected, lack = f"layer {number} before it", "none"
-            raise ReadError(path, layer[0].head, expected=expected, found=lack, advice=_WHOLE)
+            raise ReadError(path, layer[0].head, expected=expected, found=lack, advice=shapes.WHOLE)
     return sides
 
 
-def _refuse_others(path: Path, cell: _StoredCell, shapes: Mapping[str, object], keys: Sequence[str]) -> None:
+def _refuse_others(path: Path, cell: _NamedCell, tails: Mapping[str, object], keys: Sequence[str]) -> None:
     """Raise ReadError for a cell with more weights than cuDNN's."""
     for key in _list_under(cell.head, keys):
         tail = key.removeprefix(cell.head)
-        if tail not in shapes and (cell.head.endswith(".") or _MORE.fullmatch(tail)):
-            expected = f"a cell with {', '.join(shapes)}"
+        if tail not in tails and (cell.head.endswith(".") or _MORE.fullmatch(tail)):
+            expected = f"a cell with {', '.join(tails)}"
             raise ReadError(path, key, expected=expected, found="more of it", advice=_OTHER)
 
 
-def _take(path: Path, cell: _StoredCell, tail: str, shape: tuple[int, ...], sizes: _Sizes) -> Tensor:
-    """Return a tensor of a cell. Raises ReadError for a missing or unfit tensor."""
-    tensor = cell.tensors.get(tail)
-    if tensor is None or tensor.shape != shape or tensor.dtype != sizes.dtype:
-        actual = "no such key" if tensor is None else f"{tensor.dtype} {tensor.shape}"
-        expected = f"{sizes.dtype} {shape}"
-        raise ReadError(path, f"{cell.head}{tail}", expected=expected, found=actual, advice=_WHOLE)
-    return tensor
-
-
-def _cell(mode: Mode, sizes: _Sizes, cell: _StoredCell) -> Cell:
+def _cell(mode: Mode, form: _CellForm, cell: _NamedCell) -> Cell:
     def read(name: str, kind: str) -> Array:
-        return np.concatenate([cell.tensors[f"{name}{end}_{kind}"].read() for end in sizes.ends])
+        return np.concatenate([cell.tensors[f"{name}{end}_{kind}"].read() for end in form.ends])
 
     kernels = read("i2h", "weight"), read("h2h", "weight")
     biases = read("i2h", "bias"), read("h2h", "bias")
-    projection = cell.tensors["h2r_weight"].read() if sizes.has_projection else None
+    projection = cell.tensors["h2r_weight"].read() if form.sizes.has_projection else None
     return layouts.unpack_rows(mode, layouts.MXNET, kernels, biases, projection)

@@ -18,6 +18,7 @@ import numpy as np
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import WAYS, CanonicalParameters, Cell, Mode, Sizes, Tensor
+from cudnn_convert.read.dialects.shapes import MODES
 from cudnn_convert.weights import lazy
 from cudnn_convert.weights.lazy import LazyLayers
 from cudnn_convert.weights.npz_archive import RECORD
@@ -26,7 +27,6 @@ _KEY: Final = re.compile(
     r"(?P<name>.+)/layer_(?P<layer>\d{1,9})/(?P<direction>forward|backward)/"
     r"(?P<field>kernel|recurrent_kernel|bias|recurrent_bias|projection)"
 )
-_MODES: Final = {4: (Mode.LSTM,), 3: (Mode.GRU,), 1: (Mode.RNN_TANH, Mode.RNN_RELU)}
 _AXES: Final = {"kernel": 3, "recurrent_kernel": 3, "bias": 2, "recurrent_bias": 2, "projection": 2}
 _ADVICE: Final = "write the file again, or take it as it was written"
 
@@ -44,7 +44,7 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
 
 
 def _read_description(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Mapping[str, Any]]:
-    """Return the description of each recurrence by name; empty for a file that has none."""
+    """Return the description of each recurrence by name; empty for a file without any."""
     stored = tensors.get(RECORD)
     if stored is None or stored.dtype != np.uint8 or len(stored.shape) != 1:
         return {}
@@ -85,16 +85,16 @@ def _parameters(own: _Set) -> CanonicalParameters:
     (gates, units), width = first["bias"].shape, first["recurrent_kernel"].shape[2]
     skips = "kernel" not in first
     inputs = units if skips else first["kernel"].shape[2]
-    if gates not in _MODES or not (units and width and inputs):
+    if gates not in MODES or not (units and width and inputs):
         raise own.refuse("layer_0/forward/bias", "4, 3 or 1 gates", f"shape {first['bias'].shape}")
     projection = width if "projection" in first else 0
-    sizes = Sizes(_MODES[gates][0], layers, directions, units, inputs, skips, projection)
+    sizes = Sizes(MODES[gates][0], layers, directions, units, inputs, skips, projection)
     stored = {
         f"layer_{layer}/{direction}/{field}": tensor
         for layer, direction in keys
         for field, tensor in _fields(own, layer, direction, sizes, width)
     }
-    described, modes, dtype = own.described, _MODES[gates], first["bias"].dtype
+    described, modes, dtype = own.described, MODES[gates], first["bias"].dtype
     if described is not None:
         _compare(own, described, sizes)
         modes = (Mode(described["mode"]),)
@@ -132,13 +132,13 @@ def _compare(own: _Set, described: Mapping[str, Any], sizes: Sizes) -> None:
     for key in ("layers", "directions", "units", "input_size", "projection", "skip_input"):
         if described.get(key) != getattr(sizes, key):
             raise own.refuse(key, f"{getattr(sizes, key)}, as the arrays have it", described.get(key))
-    modes = [mode.value for mode in _MODES[len(sizes.mode.gates)]]
+    modes = [mode.value for mode in MODES[len(sizes.mode.gates)]]
     if described.get("mode") not in modes:
         raise own.refuse("mode", " or ".join(modes), described.get("mode"))
 
 
 def _fields(own: _Set, layer: int, direction: str, sizes: Sizes, width: int) -> list[tuple[str, Tensor]]:
-    """Return a cell's tensors by field. Raises ReadError for one that is missing or misfits."""
+    """Return a cell's tensors by field. Raises ReadError for a missing or unfit tensor."""
     gates, units = len(sizes.mode.gates), sizes.units
     shapes: dict[str, tuple[int, ...]] = {
         "kernel": (gates, units, sizes.inputs(layer)),

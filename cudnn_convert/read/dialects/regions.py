@@ -23,9 +23,11 @@ import numpy as np
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import CanonicalParameters, Cell, Mode, Sizes, Tensor
+from cudnn_convert.read.dialects.shapes import MODES
 from cudnn_convert.weights import parameter_blob
 
 _KEY: Final = re.compile(r"(?P<op>(?P<scope>(?:.*/)?)CudnnRNNParamsToCanonical(?:_\d+)?):(?P<k>\d{1,9})")
+_COMPLETE: Final = "is the checkpoint complete?"
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
@@ -40,7 +42,7 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
     for op, keys in sorted(groups.items()):
         if sorted(keys) != list(range(len(keys))) or len(keys) % 2:
             expected, listed = "as many weights as biases", f"outputs {sorted(keys)}"
-            raise ReadError(path, op, expected=expected, found=listed, advice="is the checkpoint complete?")
+            raise ReadError(path, op, expected=expected, found=listed, advice=_COMPLETE)
         # Two ops in one scope are two layers: the op's own name keeps them apart.
         scope = scopes[op] if op.endswith("CudnnRNNParamsToCanonical") else f"{op}/"
         readings += _readings(_Regions(path, op, scope, [tensors[keys[k]] for k in range(len(keys))]))
@@ -72,13 +74,13 @@ def _readings(regions: _Regions) -> list[CanonicalParameters]:
     if min(counts) < 1:
         empty = counts.index(min(counts))
         actual = f"output {empty} of shape {regions.tensors[empty].shape}"
-        advice = "is the checkpoint complete?"
-        raise ReadError(regions.path, regions.op, expected="weights and biases", found=actual, advice=advice)
+        raise ReadError(
+            regions.path, regions.op, expected="weights and biases", found=actual, advice=_COMPLETE
+        )
     weights, units = counts[: len(counts) // 2], counts[-1]
     inputs, square = weights[0] // units, units * units
     readings = []
-    for modes in ((Mode.LSTM,), (Mode.GRU,), (Mode.RNN_TANH, Mode.RNN_RELU)):
-        gates = len(modes[0].gates)
+    for gates, modes in MODES.items():
         layers, rest = divmod(len(weights), 2 * gates)
         first = [inputs * units] * gates + [square] * gates
         whole = first + [square] * (2 * gates * (layers - 1))

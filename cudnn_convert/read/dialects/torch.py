@@ -18,6 +18,7 @@ import numpy as np
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import CanonicalParameters, Cell, Mode, Tensor
+from cudnn_convert.read.dialects import shapes
 from cudnn_convert.weights import layouts
 from cudnn_convert.weights.lazy import LazyLayers
 
@@ -34,14 +35,11 @@ _PART: Final = re.compile(
     r"(?:_g|_v|_orig|_raw|\.original\d*)"
 )
 _LAYER: Final = re.compile(r"_l(\d+)")
-_MODES: Final = {4: (Mode.LSTM,), 3: (Mode.GRU,), 1: (Mode.RNN_TANH, Mode.RNN_RELU)}
 _BIASES: Final = ("bias_ih", "bias_hh")
-_MATRIX: Final = 2
 _COMPUTE: Final = (
     "before the state dict is saved, call torch.nn.utils.parametrize.remove_parametrizations, or what else "
     "removes weight_norm, spectral_norm, pruning or the dropout of weights"
 )
-_WHOLE: Final = "does the whole file belong to one model?"
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
@@ -90,35 +88,25 @@ def _parameters(module: _Module) -> CanonicalParameters | None:
     layers = min(layers, len(module.tensors))
     directions = 2 if any(key.endswith("_reverse") for key in module.tensors) else 1
     first = "_l0" if module.layered else ""
-    kernel, recurrent = (module.tensors.get(name + first) for name in ("weight_ih", "weight_hh"))
-    if kernel is None or recurrent is None or len(kernel.shape) != _MATRIX or len(recurrent.shape) != _MATRIX:
-        return None  # of another module with such names
-    projection = module.tensors.get(f"weight_hr{first}")
-    width = recurrent.shape[1]
-    units = width if projection is None or len(projection.shape) != _MATRIX else projection.shape[1]
-    gates, rest = divmod(recurrent.shape[0], units) if units else (0, 0)
-    if (
-        rest
-        or gates not in _MODES
-        or not kernel.shape[1]
-        or (projection is not None and gates != len(Mode.LSTM.gates))
-    ):
+    names = ("weight_ih", "weight_hh", "weight_hr")
+    sizes = shapes.measure_rows(*(module.tensors.get(name + first) for name in names))
+    if sizes is None:
         return None
-    inputs, has_bias = kernel.shape[1], any(f"{name}{first}" in module.tensors for name in _BIASES)
+    has_bias = any(name + first in module.tensors for name in _BIASES)
     stored: dict[str, Tensor] = {}
     for layer, endings in enumerate(module.endings(layers, directions)):
-        shapes = {
-            "weight_ih": (gates * units, inputs if layer == 0 else directions * width),
-            "weight_hh": (gates * units, width),
-            **({"weight_hr": (width, units)} if projection is not None else {}),
-            **(dict.fromkeys(_BIASES, (gates * units,)) if has_bias else {}),
+        expected = {
+            "weight_ih": (sizes.rows, sizes.inputs if layer == 0 else directions * sizes.width),
+            "weight_hh": (sizes.rows, sizes.width),
+            **({"weight_hr": (sizes.width, sizes.units)} if sizes.has_projection else {}),
+            **(dict.fromkeys(_BIASES, (sizes.rows,)) if has_bias else {}),
         }
-        for ending in endings:
-            stored |= {name + ending: _take(module, name + ending, shape) for name, shape in shapes.items()}
+        for key, shape in ((name + ending, shape) for ending in endings for name, shape in expected.items()):
+            where, tensor = module.prefix + key, module.tensors.get(key)
+            stored[key] = shapes.take(module.path, where, tensor, shape, sizes.dtype)
     if others := module.tensors.keys() - stored.keys():
-        raise ReadError(
-            module.path, module.prefix + min(others), expected="no such key", found="one", advice=_WHOLE
-        )
+        where = module.prefix + min(others)
+        raise ReadError(module.path, where, expected="no such key", found="one", advice=shapes.WHOLE)
 
     def decode(mode: Mode) -> LazyLayers:
         endings = module.endings(layers, directions)
@@ -127,28 +115,17 @@ def _parameters(module: _Module) -> CanonicalParameters | None:
     scope = module.prefix.rstrip("./")
     return CanonicalParameters(
         scope=f"{scope}/" if scope else "",
-        modes=_MODES[gates],
+        modes=shapes.MODES[sizes.gates],
         layers=layers,
         directions=directions,
-        units=units,
-        input_size=inputs,
+        units=sizes.units,
+        input_size=sizes.inputs,
         decode=decode,
         tensors=stored,
         dialect="torch",
-        dtype=kernel.dtype,
-        projection=0 if projection is None else width,
+        dtype=sizes.dtype,
+        projection=sizes.projection,
     )
-
-
-def _take(module: _Module, name: str, shape: tuple[int, ...]) -> Tensor:
-    """Return a tensor of the module. Raises ReadError where it is missing or misfits."""
-    tensor = module.tensors.get(name)
-    if tensor is None or tensor.shape != shape:
-        actual = "no such key" if tensor is None else f"shape {tensor.shape}"
-        raise ReadError(
-            module.path, module.prefix + name, expected=f"shape {shape}", found=actual, advice=_WHOLE
-        )
-    return tensor
 
 
 def _cell(mode: Mode, stored: Mapping[str, Tensor], ending: str) -> Cell:

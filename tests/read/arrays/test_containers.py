@@ -29,6 +29,24 @@ def test_a_vector_alone_is_a_blob_whose_sizes_are_asked_for(tmp_path: Path) -> N
     assert not is_model(path), "a vector may be anything, so that a batch leaves it"
 
 
+@pytest.mark.parametrize(("size", "names"), [(3, []), (4, ["weights"])])
+def test_the_smallest_blob(tmp_path: Path, size: int, names: list[str]) -> None:
+    """An RNN of one unit and one input has two weights and two biases."""
+    np.save(tmp_path / "weights.npy", np.ones(size, np.float32))
+    assert [*read(tmp_path / "weights.npy").blobs] == names
+
+
+def test_weights_alone_may_run_on_a_cpu_and_plain_layers_are_named(tmp_path: Path) -> None:
+    drawn = np.ones([3, 20], np.float32), np.ones([5, 20], np.float32), np.ones(20, np.float32)
+    names = ("kernel", "recurrent_kernel", "bias")
+    path = tmp_path / "weights.npz"
+    np.savez(path, **{f"net/{name}": array for name, array in zip(names, drawn, strict=True)})
+    model = read(path)
+    assert not model.graphless.needs_gpu
+    assert len(model.plain.layers) == 1
+    assert containers.list_folder(tmp_path / "missing", ".npz", alone=False) is None
+
+
 def test_a_vector_beside_other_arrays_is_a_bias_unless_flags_fit_it(tmp_path: Path) -> None:
     path = tmp_path / "dense.npz"
     np.savez(path, kernel=np.ones([3, 312], np.float32), bias=np.ones(312, np.float32))
@@ -72,3 +90,19 @@ def test_a_model_beside_arrays_is_the_model(tmp_path: Path) -> None:
 
     save_file({"x": np.ones(3, np.float32)}, tmp_path / "beside.safetensors")
     assert read(tmp_path).kind == "TensorFlow 1 checkpoint"
+
+
+def test_an_array_in_pieces_has_the_type_of_the_model() -> None:
+    """CNTK stores float16 as float32."""
+    stored = np.arange(6, dtype="<f4")
+    pieces = (stored[:2].tobytes(), stored[2:].tobytes())
+    array = containers.PackedTensor(pieces, stored.dtype, (2, 3), np.dtype("<f2")).read()
+    assert array.dtype == np.dtype("<f2")
+    np.testing.assert_array_equal(array, [[0, 1, 2], [3, 4, 5]])
+
+
+def test_an_array_lies_behind_its_offset(tmp_path: Path) -> None:
+    path = tmp_path / "raw"
+    path.write_bytes(b"abc" + np.arange(7, dtype="<f4").tobytes())
+    array = containers.StoredTensor(path, 3, (2, 3), np.dtype("<f4")).read()
+    np.testing.assert_array_equal(array, [[0, 1, 2], [3, 4, 5]])

@@ -59,9 +59,10 @@ def test_regions_without_values_are_refused(empty: int) -> None:
 def test_a_bias_that_is_no_float_is_refused() -> None:
     """Also where the kernel is one."""
     rng = np.random.default_rng(5)
-    shapes = {"weight_ih_l0": (8, 3), "weight_hh_l0": (8, 2), "bias_ih_l0": (8,), "bias_hh_l0": (8,)}
-    tensors = {f"a.{key}": InMemory(rng.normal(size=shape)) for key, shape in shapes.items()}
+    shapes = {"kernel": (4, 2, 3), "recurrent_kernel": (4, 2, 2), "bias": (4, 2), "recurrent_bias": (4, 2)}
+    tensors = {f"a/layer_0/forward/{key}": InMemory(rng.normal(size=own)) for key, own in shapes.items()}
     assert len(dialects.find(Path("w.npz"), tensors)) == 1
-    tensors["a.bias_hh_l0"] = InMemory(np.zeros(8, "V4"))
-    with pytest.raises(ReadError, match=r"a/bias_hh_l0: expected weights of a float type, found \|V4"):
+    tensors["a/layer_0/forward/recurrent_bias"] = InMemory(np.zeros((4, 2), "V4"))
+    where = "a/layer_0/forward/recurrent_bias"
+    with pytest.raises(ReadError, match=rf"{where}: expected weights of a float type, found \|V4"):
         dialects.find(Path("w.npz"), tensors)

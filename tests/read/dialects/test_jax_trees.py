@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from cudnn_convert.model import InMemory
@@ -28,3 +30,17 @@ def test_an_optimizers_keys_are_left_out() -> None:
 
 def test_keys_with_the_same_path_stay_as_they_are() -> None:
     assert paths("['a']['w']", "a/w") == ["['a']['w']", "a/w"]
+
+
+def test_keys_of_other_modules_below_a_path() -> None:
+    """The first key below each path, without those of a module `cell` itself."""
+    pattern, ignored = re.compile(r"(?P<path>(?:.*[./])?)w"), re.compile(r"rngs[./]")
+    keys = ("net/cell/w", "net.cell.w", "net/cell/rngs/key", "net/norm.scale", "net/bias", "w", ".x")
+    tensors = {key: InMemory(np.ones(1)) for key in keys}
+    foreign = jax_trees.list_foreign(tensors, pattern, ignored=ignored)
+    assert foreign == {"net": "cell/w", "net/cell/rngs": "key", "net/norm": "scale", "": "x"}
+    assert jax_trees.list_foreign(tensors, pattern)["net/cell"] == "rngs/key"
+    deep = "/".join("abc" * 20)
+    assert {*jax_trees.list_foreign({deep: InMemory(np.ones(1))}, pattern)} == {
+        deep[: 2 * count - 1] for count in range(28, 60)
+    }

@@ -51,17 +51,17 @@ def find(tensors: dict[str, InMemory], prefix: str = "") -> tuple[CanonicalParam
 @pytest.mark.parametrize("mode", GATES)
 def test_a_module(mode: Mode, projection: int, prefix: str) -> None:
     projection = projection if mode is Mode.LSTM else 0
-    tensors = module(mode, projection=projection)
+    tensors = module(mode, layers=3, projection=projection)
     (found,) = find(tensors, prefix)
     modes = (Mode.RNN_TANH, Mode.RNN_RELU) if mode is Mode.RNN_TANH else (mode,)
     assert (found.scope, found.modes) == (f"{prefix.rstrip('./')}/" if prefix else "", modes)
     sizes = found.sizes(modes[-1])
     assert (sizes.layers, sizes.directions, sizes.units, sizes.input_size, sizes.projection) == (
-        *(2, 2, UNITS, INPUTS),
+        *(3, 2, UNITS, INPUTS),
         projection,
     )
     assert {*found.tensors} == {*tensors}
-    steps = reference.DIALECTS["torch"](lazy.read(found.tensors), mode.value, layers=2, directions=2)
+    steps = reference.DIALECTS["torch"](lazy.read(found.tensors), mode.value, layers=3, directions=2)
     cells = [cell for layer in found.decode(modes[0]) for cell in layer]
     for step, cell in zip(steps, cells, strict=True):
         gates = step.gates()
@@ -69,6 +69,9 @@ def test_a_module(mode: Mode, projection: int, prefix: str) -> None:
         np.testing.assert_array_equal(np.stack(gates.recurrent_kernel), cell.recurrent_kernel)
         np.testing.assert_array_equal(np.stack(gates.bias), cell.bias)
         np.testing.assert_array_equal(np.stack(gates.recurrent_bias), cell.recurrent_bias)
+        assert (cell.projection is not None) == (gates.projection is not None) == bool(projection)
+        if cell.projection is not None and gates.projection is not None:
+            np.testing.assert_array_equal(gates.projection, cell.projection)
 
 
 def test_gates_stand_in_pytorchs_order() -> None:
@@ -107,6 +110,14 @@ def test_a_set_that_is_not_whole_is_refused(key: str, shape: tuple[int, ...] | N
     else:
         tensors[key] = InMemory(np.ones(shape))
     with pytest.raises(ReadError, match="does the whole file belong to one model"):
+        find(tensors, "a.")
+
+
+@pytest.mark.parametrize("key", ["bias_hh_l0", "weight_ih_l1_reverse"])
+def test_arrays_of_two_types_are_refused(key: str) -> None:
+    tensors = module(Mode.LSTM)
+    tensors[key] = InMemory(tensors[key].array.astype(np.float32))
+    with pytest.raises(ReadError, match=f"a.{key}: expected float64, as the cell's .* found float32"):
         find(tensors, "a.")
 
 
