@@ -43,8 +43,11 @@ def arrays(path: Path) -> Iterator[tuple[str, Array]]:
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
     """Open each part, a recurrence of the file. Raises KeyError for an unknown name."""
-    values = named_weights.arrays(path)
-    described = {record["name"]: record for record in named_weights.file_metadata(path)["weights"]}
+    values, metadata = named_weights.arrays(path), named_weights.file_metadata(path)
+    if "weights" not in metadata:
+        expected, advice = "weights that this tool wrote, with their description", "convert the source again"
+        raise ReadError(path, "artifact", expected=expected, found="other arrays", advice=advice)
+    described = {record["name"]: record for record in metadata["weights"]}
     return [run_recurrence(described[part.name], values) for part in parts]
 
 

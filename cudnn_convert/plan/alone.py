@@ -31,7 +31,9 @@ def plan_alone(model: Model, options: Options) -> Plan:
         plan = recurrences_only.plan_recurrences(ensure_graph(model, options), options)
     if options.recurrences_only:
         plan = plan_layers(plan, options)
-    is_lost = model.is_graphless and options.form.content is not Content.RECURRENCES
+    # Files of arrays may hold other layers, and nothing beside them says so.
+    is_told = options.form.content is not Content.RECURRENCES or not model.graphless.cure
+    is_lost = model.is_graphless and is_told
     lost = from_weights.warn_of_lost_graph(model, plan) if is_lost else ()
     plan = replace(plan, alone=True, warnings=lost)
     return from_weights.stream_singles(plan) if options.states else plan

@@ -81,6 +81,7 @@ def check_options(model: Model, options: Options) -> None:
         reason = validate.describe_unknown_model(model.layers.config, options.custom_class_names)
         if reason:
             raise UnsupportedModelError(model.path, [reason])
+    _check_convention(model, options, actual)
     if options.decode and model.is_graphless:
         expected = f"--decode {options.decode}: expected a model with its graph"
         cure = "give the source that it was trained in, or convert without --decode"
@@ -88,3 +89,18 @@ def check_options(model: Model, options: Options) -> None:
     if options.states and not (Keeps.STATES in options.form.keeps or model.is_graphless):
         formats = ", ".join(name for name, form in FORMATS.items() if Keeps.STATES in form.keeps)
         raise UsageError(f"--states: expected --format {formats}, found {options.format}")
+
+
+#: The dialects of TensorFlow, whose sources may differ in gates and biases (`model.Convention`).
+_TENSORFLOW: Final = frozenset({"contrib", "regions", "keras"})
+
+
+def _check_convention(model: Model, options: Options, actual: str) -> None:
+    """Raise UsageError for a convention of weights of another framework than TensorFlow."""
+    dialects = {parameters.dialect for parameters in model.canonical}
+    if not dialects or model.blobs or dialects & _TENSORFLOW:
+        return
+    given = {"--gate-order": options.gate_order != "tf", "--forget-bias": options.forget_bias != 0}
+    for flag in (flag for flag, is_given in given.items() if is_given):
+        expected, cure = "weights of TensorFlow or a parameter blob", "leave it out, for the names say both"
+        raise UsageError(f"{flag}: expected {expected}, {actual}; {cure}")

@@ -122,7 +122,7 @@ def is_model(path: Path) -> bool:
             return True
         models = (reader.read(files) for reader, files in _ask(arrays.READERS, path))
         return any(_has_recurrence(model) for model in models)
-    except (ReadError, AmbiguousSourceError, MissingDependencyError, OSError):
+    except (ReadError, AmbiguousSourceError, MissingDependencyError, OSError, MemoryError):
         return True
 
 

@@ -76,7 +76,10 @@ def refuse(given: Path, files: Iterable[Path] = (), *, trust: bool) -> None:
             continue
         root = folder if folder.is_dir() and path.is_relative_to(folder) else folder.parent
         where = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
-        if not trust and root.resolve() not in (target := path.resolve(), *target.parents):
+        if not trust and Path(os.path.realpath(root)) not in (
+            target := Path(os.path.realpath(path)),
+            *target.parents,
+        ):
             expected, advice = f"a file in {root}", f"{_PLACE}, or vouch for the source with --trust"
             raise ReadError(given, where, expected=expected, found=f"a link to {target}", advice=advice)
         if not (path.is_file() or path.is_dir()):

@@ -44,7 +44,7 @@ def find_blob_recurrences(
     Raises UnsupportedModelError where there is none, or where a damaged file claims sizes that no file holds,
     AmbiguousSourceError where flags must decide.
     """
-    alone = canonical(model, description)
+    alone = canonical(model, description, wanted=wanted)
     known, blobs = {recurrence.variable for recurrence in alone}, blob_keys(model)
     left = [key for key in blobs if key not in known]
     if not alone and not blobs:
@@ -185,16 +185,26 @@ class Alone:
     title: str = ""
 
 
-def canonical(model: Model, description: PartialSizes) -> tuple[Alone, ...]:
+def canonical(model: Model, description: PartialSizes, *, wanted: str | None = None) -> tuple[Alone, ...]:
     """Return the recurrences with canonical keys, each with the key of the blob.
 
+    All, or the signature `wanted` alone. Of several recurrences those that names leave open are described.
     Raises AmbiguousSourceError where flags must decide, UnsupportedModelError where they contradict the keys.
     """
     blobs = blob_by_scope(model)
-    known = dict.fromkeys(parameters.scope for parameters in _sure(model, description))
-    recurrences = (
-        _canonical(model, scope, blobs.get(scope, f"{scope}{BLOB}"), description) for scope in known
+    sets: dict[str, list[CanonicalParameters]] = {}
+    for parameters in _sure(model, description):
+        sets.setdefault(parameters.scope, []).append(parameters)
+    keys = {scope: blobs.get(scope, f"{scope}{BLOB}") for scope in sets}
+    chosen = [scope for scope in sets if wanted in (None, name(keys[scope]))] or [*sets]
+    is_described = any(
+        description.fits(sizes) for scope in chosen for each in sets[scope] for sizes in _readings(each)
     )
+    recurrences = []
+    for scope in chosen:
+        is_certain = len(chosen) > 1 and sum(len(each.modes) for each in sets[scope]) == 1
+        own = PartialSizes() if is_described and is_certain else description
+        recurrences.append(_canonical(model, sets[scope], keys[scope], own))
     return tuple(alone for alone in recurrences if alone is not None)
 
 
@@ -316,12 +326,14 @@ def _readings(parameters: CanonicalParameters) -> list[Sizes]:
     return [parameters.sizes(mode) for mode in parameters.modes]
 
 
-def _canonical(model: Model, scope: str, key: str, description: PartialSizes) -> Alone | None:
-    """Return the recurrence of a scope's keys, or None for half of a bidirectional recurrence.
+def _canonical(
+    model: Model, sets: Sequence[CanonicalParameters], key: str, description: PartialSizes
+) -> Alone | None:
+    """Return the recurrence of a scope's sets, or None for half of a bidirectional recurrence.
 
     Raises UnsupportedModelError, AmbiguousSourceError.
     """
-    sets = [parameters for parameters in _sure(model, description) if parameters.scope == scope]
+    scope = sets[0].scope
     readings = [(parameters, sizes) for parameters in sets for sizes in _readings(parameters)]
     fitting = [pair for pair in readings if description.fits(pair[1])]
     where = scope.rstrip("/") or "the root scope"

@@ -10,6 +10,8 @@ Source: NumPy 2 lib/_format_impl.py (the header of a member), lib/_npyio_impl.py
 _core/src/multiarray/methods.c array_reduce (what an array is pickled as).
 """
 
+from __future__ import annotations
+
 import math
 import pickle
 import re
@@ -17,7 +19,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -25,13 +27,18 @@ import numpy as np
 from numpy.lib import format as npy
 
 from cudnn_convert import context
-from cudnn_convert.errors import UsageError
+from cudnn_convert.errors import AGAIN, ReadError, UsageError
 from cudnn_convert.model import Array
 
 #: What NumPy and zipfile raise for damage; NumPy tokenizes a header, which is a Python literal.
-_DAMAGED: Final = (KeyError, TypeError, AttributeError, EOFError, SyntaxError, tokenize.TokenError)
+_DAMAGED: Final = (
+    *(KeyError, TypeError, AttributeError, EOFError, SyntaxError, tokenize.TokenError),
+    *(MemoryError, RecursionError),  # of the parser, for a header of a few kilobytes
+)
 _DAMAGED_ZIP: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OverflowError)
 SUFFIX: Final = ".npy"
+#: Bytes of float64: a long double differs between machines.
+_LARGEST_FLOAT: Final = 8
 #: The array of a file of decoded weights that describes them, as JSON in UTF-8.
 RECORD: Final = "cudnn_convert"
 #: Header versions in Latin-1; version 3 is for field names, which plain arrays lack.
@@ -73,19 +80,53 @@ def load(path: Path, *, only: str | None = None, strings: bool = False) -> dict[
 
 
 @dataclass(frozen=True, slots=True)
+class Stamp:
+    """The time and size of a file when it was opened: arrays are read later."""
+
+    time: int
+    size: int
+
+    @classmethod
+    def of(cls, path: Path) -> Stamp:
+        """Return the stamp of a file now. Raises OSError."""
+        status = path.stat()
+        return cls(status.st_mtime_ns, status.st_size)
+
+    def require(self, path: Path) -> None:
+        """Raise ReadError where the file has changed since."""
+        if Stamp.of(path) != self:
+            expected, advice = "the file as it was opened", "convert it again once it is written"
+            raise ReadError(path, "file", expected=expected, found="a changed one", advice=advice)
+
+
+@dataclass(frozen=True, slots=True)
 class StoredArray:
-    """An array in a file: member `key` of an archive, or the `.npy` itself."""
+    """An array in a file: member `key` of an archive, or the `.npy` itself.
+
+    The archive stays open, so that a read lists no members again. `dtype` is in the machine's order of bytes.
+    """
 
     path: Path
     key: str | None
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    stamp: Stamp
+    archive: zipfile.ZipFile | None = field(repr=False)
 
     def read(self) -> Array:
-        if self.key is not None:
-            return load(self.path, only=self.key)[self.key]
-        with self.path.open("rb") as stream:
-            return np.asarray(npy.read_array(stream, allow_pickle=False))
+        """Read the array. Raises ReadError where the file is damaged, or changed since it was opened."""
+        self.stamp.require(self.path)
+        try:
+            if self.archive is None or self.key is None:
+                with self.path.open("rb") as stream:
+                    value = npy.read_array(stream, allow_pickle=False)
+            else:
+                with self.archive.open(f"{self.key}{SUFFIX}") as member:
+                    value = npy.read_array(member, allow_pickle=False)
+        except (ValueError, *_DAMAGED, *_DAMAGED_ZIP) as cause:
+            where = self.key or self.path.stem
+            raise ReadError(self.path, where, expected="an array", found=str(cause), advice=AGAIN) from cause
+        return np.asarray(value).astype(self.dtype, copy=False)
 
 
 def open_arrays(path: Path) -> dict[str, StoredArray]:
@@ -97,26 +138,33 @@ def open_arrays(path: Path) -> dict[str, StoredArray]:
         with path.open("rb") as stream:
             if stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
                 stream.seek(0)
-                return {path.stem: _open(path, None, stream, path.stat().st_size)}
-        with zipfile.ZipFile(path) as archive:
-            arrays: dict[str, StoredArray] = {}
-            for info in archive.infolist():
-                key = info.filename.removesuffix(SUFFIX)
-                if key in arrays:
-                    raise ValueError(f"two arrays {key}")
-                if context.is_bomb(info.file_size, info.compress_size):
-                    raise ValueError(f"{info.file_size} bytes in {info.compress_size}")
-                with archive.open(info) as member:
-                    arrays[key] = _open(path, key, member, info.file_size)
-            return arrays
+                return {path.stem: _open(path, None, stream, path.stat().st_size, None)}
+        archive, arrays = zipfile.ZipFile(path), dict[str, StoredArray]()
+        members = archive.infolist()
+        whole, stored = sum(each.file_size for each in members), sum(each.compress_size for each in members)
+        if context.is_bomb(whole, stored):
+            raise ValueError(f"{whole} bytes in {stored}")
+        for info in members:
+            key = info.filename.removesuffix(SUFFIX)
+            if key in arrays:
+                raise ValueError(f"two arrays {key}")
+            if context.is_bomb(info.file_size, info.compress_size):
+                raise ValueError(f"{info.file_size} bytes in {info.compress_size}")
+            with archive.open(info) as member:
+                arrays[key] = _open(path, key, member, info.file_size, archive)
+        return arrays
     except (*_DAMAGED, *_DAMAGED_ZIP) as cause:
         raise ValueError(f"no plain arrays: {cause}") from cause
 
 
-def _open(path: Path, key: str | None, stream: IO[bytes], size: int) -> StoredArray:
+def _open(
+    path: Path, key: str | None, stream: IO[bytes], size: int, archive: zipfile.ZipFile | None
+) -> StoredArray:
     shape, _, dtype = _HEADERS[npy.read_magic(stream)](stream)
     _require_plain(shape, dtype, size - stream.tell())
-    return StoredArray(path, key, shape, dtype)
+    if dtype.kind == "f" and dtype.itemsize > _LARGEST_FLOAT:
+        raise ValueError(f"elements of {dtype}")
+    return StoredArray(path, key, shape, dtype.newbyteorder("="), Stamp.of(path), archive)
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, strings: bool) -> Array:

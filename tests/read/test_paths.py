@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.command_line import DATA, command, copied, refused
 from support.samples import ROOT
@@ -138,6 +139,13 @@ def test_a_link_to_nothing_is_no_file(tmp_path: Path, name: str) -> None:
         read(prefix)
     expected = "expected a file, found a link to nothing; put the file there"
     assert str(caught.value) == f"{prefix}: {prefix.name}{name}: {expected}"
+
+
+def test_a_link_to_itself_is_no_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones(4, np.float32))
+    (tmp_path / "b.npy").symlink_to("b.npy")
+    with pytest.raises(ReadError, match=r"b\.npy: expected a file, found a link to nothing"):
+        read(tmp_path)
 
 
 def test_no_command_follows_a_link_unless_it_is_told_to(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ _TYPES: Final[Mapping[int, tuple[np.dtype[Any], np.dtype[Any]]]] = {
     4: (np.dtype("<f4"), np.dtype("<f2")),
 }
 _DENSE: Final = 0
+#: The axes of an array of NumPy.
+_MOST_AXES: Final = 64
 #: The operand and the weights.
 _INPUTS: Final = 2
 #: A larger size is one that CNTK is to infer, or damage.
@@ -214,6 +216,8 @@ def _take_values(
             raise file.refuse(name, "dense floats", "others", _FLOATS)
         return None, None
     stored, dtype = _TYPES[view.data_type]
+    if len(shape) > _MOST_AXES:  # their product would take long
+        raise file.refuse(name, f"at most {_MOST_AXES} axes", f"{len(shape)}")
     size = math.prod(shape) * stored.itemsize
     chunks = (view.double_values if view.data_type == _DOUBLE else view.float_values).value
     actual = sum(map(len, chunks))

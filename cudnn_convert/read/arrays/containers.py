@@ -5,19 +5,20 @@ Where every array is a vector, each is taken for a parameter blob.
 """
 
 import math
+import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import ReadError
+from cudnn_convert.errors import AGAIN, ReadError
 from cudnn_convert.model import Array, Graphless, Model, PartialSizes, Tensor, is_float
 from cudnn_convert.read import dialects
 from cudnn_convert.read.dialects import keras
-from cudnn_convert.weights.npz_archive import RECORD
+from cudnn_convert.weights.npz_archive import RECORD, Stamp
 
 #: Entries of a folder that are looked at.
 _MOST: Final = 10_000
@@ -42,8 +43,13 @@ class StoredTensor:
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    stamp: Stamp = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stamp", Stamp.of(self.path))
 
     def read(self) -> Array:
+        self.stamp.require(self.path)
         count = math.prod(self.shape)
         with self.path.open("rb") as file:
             file.seek(self.offset)
@@ -77,13 +83,38 @@ def list_members(path: Path) -> list[str]:
 def list_folder(path: Path, suffix: str, *, alone: bool) -> ArrayFiles | None:
     """Find the files of a suffix in the folder `path`, or return None.
 
-    With `alone`, no other file may be there.
+    With `alone`, no other file may be there, hidden ones excepted. Raises ReadError for a folder of more
+    files than are looked at.
     """
     if not path.is_dir():
         return None
-    entries = sorted(entry for entry, _ in zip(path.iterdir(), range(_MOST), strict=False))
-    files = tuple(entry for entry in entries if entry.suffix.lower() == suffix)
-    return ArrayFiles(path, files) if files and not (alone and len(files) < len(entries)) else None
+    entries = sorted(entry for entry, _ in zip(path.iterdir(), range(_MOST + 1), strict=False))
+    seen = [entry for entry in entries if not entry.name.startswith(".")]
+    files = tuple(entry for entry in seen if entry.suffix.lower() == suffix and not entry.is_dir())
+    if files and len(entries) > _MOST:
+        expected, advice = f"at most {_MOST} files", "put the arrays into one .npz or safetensors file"
+        raise ReadError(path, "folder", expected=expected, found="more", advice=advice)
+    return ArrayFiles(path, files) if files and not (alone and len(files) < len(seen)) else None
+
+
+#: A file of several that hold one model: huggingface_hub v0.34 serialization/_torch.py
+#: `split_torch_state_dict_into_shards`.
+_SHARD: Final = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.\w+", re.ASCII)
+
+
+def require_whole(source: ArrayFiles) -> None:
+    """Raise ReadError for a part of the files of one model, by their names."""
+    shards: dict[tuple[str, int], int] = {}
+    for file in source.files:
+        if match := _SHARD.fullmatch(file.name):
+            key = match["stem"], int(match["count"])
+            shards[key] = shards.get(key, 0) + 1
+    for (stem, count), seen in shards.items():
+        if seen != count:
+            is_folder = source.path not in source.files
+            cure = AGAIN if is_folder else f"give the folder {source.path.parent}, or save one file of all"
+            expected = f"{count} files {stem}-....-of-{count:05}"
+            raise ReadError(source.path, "shards", expected=expected, found=str(seen), advice=cure)
 
 
 def join(path: Path, sets: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -50,7 +50,31 @@ def recognise(path: Path) -> ArrayFiles | None:
 
 def read(source: ArrayFiles) -> Model:
     """Read the arrays; values stay in the files. Raises ReadError, OSError."""
+    _check_index(source)
+    containers.require_whole(source)
     return containers.make_model(source.path, KIND, containers.join(source.path, map(_tensors, source.files)))
+
+
+def _check_index(source: ArrayFiles) -> None:
+    """Raise ReadError where an index beside the files lists others."""
+    folder = source.path if source.path.is_dir() else source.path.parent
+    names = {file.name for file in source.files}
+    for index in sorted(folder.glob(f"*{_SUFFIX}.index.json")):
+        try:
+            listed = {*map(str, json.loads(index.read_bytes())["weight_map"].values())}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:
+            expected = "a weight_map of files"
+            raise ReadError(index, "file", expected=expected, found="none", advice=AGAIN) from cause
+        if source.path not in source.files and (others := listed ^ names):
+            actual = f"{min(others)} {'missing' if min(others) in listed else 'beside them'}"
+            expected, advice = (
+                f"the files that {index.name} lists",
+                "put the files of one model into a folder",
+            )
+            raise ReadError(folder, "shards", expected=expected, found=actual, advice=advice)
+        if names < listed:
+            expected, advice = f"all files that {index.name} lists", f"give the folder {folder}"
+            raise ReadError(source.path, "shards", expected=expected, found="one of them", advice=advice)
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
@@ -65,7 +89,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     with path.open("rb") as file:
         size = int.from_bytes(file.read(_LENGTH), "little")
         header = json.loads(file.read(size))
-    texts = header.pop(_METADATA, {})
+    texts = header.pop(_METADATA, None) or {}
     tensors: dict[str, Tensor] = {
         name: _tensor(path, name, entry, _LENGTH + size) for name, entry in header.items()
     }

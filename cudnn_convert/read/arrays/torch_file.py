@@ -63,6 +63,7 @@ def _is_archive(path: Path, head: bytes) -> bool:
 def read(source: ArrayFiles) -> Model:
     """Read the state dict; values stay in the file. Raises ReadError, AmbiguousSourceError, OSError."""
     path = source.path
+    containers.require_whole(source)
     with path.open("rb") as file:
         if file.read(len(_LEGACY)) == _LEGACY:
             advice = "load it, and save its state dict with torch.save of PyTorch 1.6 or later"
@@ -71,7 +72,7 @@ def read(source: ArrayFiles) -> Model:
     archive = Archive(path)
     if any(name == "constants.pkl" or name.startswith("code/") for name in archive.names):
         advice = (
-            f"save its weights: torch.save(torch.jit.load({path.name!r}, 'cpu').state_dict(), 'weights.pt')"
+            f"save its weights: torch.save(torch.jit.load({str(path)!r}, 'cpu').state_dict(), 'weights.pt')"
         )
         raise ReadError(path, "file", expected=_EXPECTED, found="a program of TorchScript", advice=advice)
     try:
@@ -176,7 +177,7 @@ def _describe(value: Any) -> str:
 
 def _ask(path: Path, choices: list[_Keys], *, is_foreign: bool) -> str:
     """Return a reason with the code for saving one of several state dicts."""
-    load = f"torch.load({path.name!r}, 'cpu'{', weights_only=False' if is_foreign else ''})"
+    load = f"torch.load({str(path)!r}, 'cpu'{', weights_only=False' if is_foreign else ''})"
     wanted = f"torch.save({load}{_index(choices[-1])}, 'weights.pt')"
     expected = "weights: expected one state dict with recurrences"
     return f"{expected}, found {_join(choices)}; save the one that you want, such as {wanted}"

@@ -32,12 +32,26 @@ from cudnn_convert.read.dialects import contrib, flax, haiku, keras, mxnet, name
 DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras, named, torch, mxnet, flax, haiku)
 
 
+#: One scope of a checkpoint may have several of TensorFlow's.
+_TENSORFLOW: Final = frozenset({"contrib", "regions", "keras"})
+
+
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
     """Return the weights recognised by each dialect among `tensors`.
 
     Raises ReadError for an incomplete set, and for weights that are no floats.
     """
     weights = [parameters for dialect in DIALECTS for parameters in dialect.find(path, tensors)]
+    dialects_by_scope: dict[str, str] = {}
+    for parameters in weights:
+        known = dialects_by_scope.setdefault(parameters.scope, parameters.dialect)
+        if known != parameters.dialect and not {known, parameters.dialect} <= _TENSORFLOW:
+            where, actual = (
+                parameters.scope.rstrip("/") or "the root scope",
+                f"{known} and {parameters.dialect}",
+            )
+            expected, advice = "the names of one framework", "save each recurrence to a file of its own"
+            raise ReadError(path, where, expected=expected, found=f"those of {actual}", advice=advice)
     for parameters in weights:
         if not parameters.may_be_dense and (others := _list_others(parameters)):
             key, dtype = others[0]

@@ -9,7 +9,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,14 +18,15 @@ import numpy as np
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import WAYS, CanonicalParameters, Cell, Mode, Sizes, Tensor
-from cudnn_convert.read.dialects.shapes import MODES
+from cudnn_convert.read.dialects.shapes import MODES, check_type
 from cudnn_convert.weights import lazy
 from cudnn_convert.weights.lazy import LazyLayers
 from cudnn_convert.weights.npz_archive import RECORD
 
 _KEY: Final = re.compile(
-    r"(?P<name>.+)/layer_(?P<layer>\d{1,9})/(?P<direction>forward|backward)/"
-    r"(?P<field>kernel|recurrent_kernel|bias|recurrent_bias|projection)"
+    r"(?P<name>.+)/layer_(?P<layer>0|[1-9]\d{0,8})/(?P<direction>forward|backward)/"
+    r"(?P<field>kernel|recurrent_kernel|bias|recurrent_bias|projection)",
+    re.DOTALL,
 )
 _AXES: Final = {"kernel": 3, "recurrent_kernel": 3, "bias": 2, "recurrent_bias": 2, "projection": 2}
 _ADVICE: Final = "write the file again, or take it as it was written"
@@ -103,7 +104,7 @@ def _parameters(own: _Set) -> CanonicalParameters:
     def decode(mode: Mode) -> LazyLayers:
         def layer(number: int) -> tuple[Cell, ...]:
             return tuple(
-                _cell(mode, stored, f"layer_{number}/{direction}/", units, skips=skips)
+                _cell(own, stored, f"layer_{number}/{direction}/", replace(sizes, mode=mode), dtype)
                 for direction in WAYS[:directions]
             )
 
@@ -135,6 +136,12 @@ def _compare(own: _Set, described: Mapping[str, Any], sizes: Sizes) -> None:
     modes = [mode.value for mode in MODES[len(sizes.mode.gates)]]
     if described.get("mode") not in modes:
         raise own.refuse("mode", " or ".join(modes), described.get("mode"))
+    gates = [gate.value for gate in sizes.mode.gates]
+    dtype = next(iter(own.cells.values()))["bias"].dtype.name
+    types = [dtype, "bfloat16"] if dtype == "float32" else [dtype]
+    for key, allowed in (("gates", [gates]), ("layout", ["time", "batch"]), ("dtype", types)):
+        if described.get(key) not in allowed:
+            raise own.refuse(key, " or ".join(map(str, allowed)), described.get(key))
 
 
 def _fields(own: _Set, layer: int, direction: str, sizes: Sizes, width: int) -> list[tuple[str, Tensor]]:
@@ -150,7 +157,7 @@ def _fields(own: _Set, layer: int, direction: str, sizes: Sizes, width: int) -> 
         shapes["projection"] = (width, units)
     if sizes.skip_input and layer == 0:
         del shapes["kernel"]
-    cell = own.cells[layer, direction]
+    cell, dtype = own.cells[layer, direction], own.cells[0, WAYS[0]]["bias"].dtype
     for field in {**shapes, **cell}:
         shape = cell[field].shape if field in cell else None
         if shape != shapes.get(field):
@@ -158,13 +165,23 @@ def _fields(own: _Set, layer: int, direction: str, sizes: Sizes, width: int) -> 
             raise own.refuse(
                 f"layer_{layer}/{direction}/{field}", expected, "none" if shape is None else f"shape {shape}"
             )
+        if refusal := check_type(
+            own.path, f"{own.name}/layer_{layer}/{direction}/{field}", cell[field], dtype
+        ):
+            raise refusal
     return [(field, cell[field]) for field in shapes]
 
 
-def _cell(mode: Mode, stored: Mapping[str, Tensor], prefix: str, units: int, *, skips: bool) -> Cell:
-    own = {key.removeprefix(prefix): tensor for key, tensor in stored.items() if key.startswith(prefix)}
-    parts = {**lazy.read(own)}
-    if "kernel" not in parts and skips:
-        identity = np.eye(units, dtype=parts["bias"].dtype)
-        parts["kernel"] = np.broadcast_to(identity, (len(mode.gates), units, units))
-    return Cell(mode, **parts)
+def _cell(own: _Set, stored: Mapping[str, Tensor], prefix: str, sizes: Sizes, dtype: np.dtype[Any]) -> Cell:
+    tensors = {key.removeprefix(prefix): tensor for key, tensor in stored.items() if key.startswith(prefix)}
+    parts = {**lazy.read(tensors)}
+    for field, value in parts.items():
+        # The file has float32 in the place of bfloat16, which NumPy lacks.
+        if value.dtype != dtype and not np.array_equal(
+            value.astype(dtype).astype(value.dtype), value, equal_nan=True
+        ):
+            raise own.refuse(prefix + field, f"values of {dtype}, as its description says", "others")
+    if "kernel" not in parts:
+        identity = np.eye(sizes.units, dtype=parts["bias"].dtype)
+        parts["kernel"] = np.broadcast_to(identity, (len(sizes.mode.gates), sizes.units, sizes.units))
+    return Cell(sizes.mode, **parts)

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.model import CanonicalParameters, Cell, Mode, Tensor
+from cudnn_convert.model import CanonicalParameters, Cell, Mode, Tensor, is_float
 from cudnn_convert.read.dialects import shapes
 from cudnn_convert.weights import layouts
 from cudnn_convert.weights.lazy import LazyLayers
@@ -35,6 +35,7 @@ _PART: Final = re.compile(
     r"(?:_g|_v|_orig|_raw|\.original\d*)"
 )
 _LAYER: Final = re.compile(r"_l(\d+)")
+_OWN: Final = "if the module has PyTorch's equations, save its weight_* and bias_* by themselves"
 _BIASES: Final = ("bias_ih", "bias_hh")
 _COMPUTE: Final = (
     "before the state dict is saved, call torch.nn.utils.parametrize.remove_parametrizations, or what else "
@@ -49,8 +50,26 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
     for key, tensor in tensors.items():
         if match := _KEY.fullmatch(key):
             modules[match["path"], bool(match["ending"])][match["field"] + match["ending"]] = tensor
-    sets = (_parameters(_Module(path, *where, own)) for where, own in sorted(modules.items()))
-    return tuple(parameters for parameters in sets if parameters is not None)
+    sets = ((_Module(path, *where, own), where) for where, own in sorted(modules.items()))
+    recognised = [(where, parameters) for module, where in sets if (parameters := _parameters(module))]
+    _refuse_more(path, tensors, {prefix: layered for (prefix, layered), _ in recognised})
+    return tuple(parameters for _, parameters in recognised)
+
+
+def _refuse_more(path: Path, tensors: Mapping[str, Tensor], prefixes: Mapping[str, bool]) -> None:
+    """Raise ReadError for a cell with more parameters than PyTorch's, by their names.
+
+    `prefixes` are those of recurrences, and whether their keys have a layer. A parameter beside the weights
+    belongs to them, and so does a normalization in the module of a cell: TorchScript's LayerNormLSTM has one.
+    """
+    for key, tensor in tensors.items():
+        end = max(key.rfind("."), key.rfind("/")) + 1
+        above = max(key.rfind(".", 0, end - 1), key.rfind("/", 0, end - 1)) + 1
+        is_beside = key[:end] in prefixes and not _KEY.fullmatch(key)
+        is_norm = prefixes.get(key[:above]) is False and "norm" in key[above:end].lower()
+        if tensor.shape and is_float(tensor.dtype) and (is_beside or is_norm):
+            expected = "the parameters of a PyTorch module alone"
+            raise ReadError(path, key, expected=expected, found="one more beside them", advice=_OWN)
 
 
 def is_weight(key: str) -> bool:

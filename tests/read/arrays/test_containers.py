@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from support.command_line import refused
 
+import cudnn_convert
 from cudnn_convert import inspect
-from cudnn_convert.errors import ReadError
+from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.model import InMemory
 from cudnn_convert.read import digest_files, files, is_model, read
 from cudnn_convert.read.arrays import containers
@@ -106,3 +107,74 @@ def test_an_array_lies_behind_its_offset(tmp_path: Path) -> None:
     path.write_bytes(b"abc" + np.arange(7, dtype="<f4").tobytes())
     array = containers.StoredTensor(path, 3, (2, 3), np.dtype("<f4")).read()
     np.testing.assert_array_equal(array, [[0, 1, 2], [3, 4, 5]])
+
+
+def test_a_folder_of_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "_MOST", 3)
+    for number in range(4):
+        np.save(tmp_path / f"a{number}.npy", np.ones(3, np.float32))
+    with pytest.raises(ReadError, match="folder: expected at most 3 files, found more"):
+        read(tmp_path)
+
+
+def test_hidden_files_and_folders_are_no_arrays(tmp_path: Path) -> None:
+    np.save(tmp_path / "weight_ih_l0.npy", np.ones([12, 3], np.float32))
+    np.save(tmp_path / "weight_hh_l0.npy", np.ones([12, 3], np.float32))
+    (tmp_path / ".DS_Store").write_bytes(b"x")
+    assert len(read(tmp_path).canonical) == 1
+    (tmp_path / "more.npy").mkdir()
+    assert not is_model(tmp_path)
+
+
+def test_a_file_that_changes_is_refused(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    for name, save in (("a.npz", np.savez), ("a.safetensors", None)):
+        path = tmp_path / name
+        values = {"weight_ih_l0": np.ones([12, 3], np.float32), "weight_hh_l0": np.ones([12, 3], np.float32)}
+        save(path, **values) if save else save_file(values, path)
+        model = read(path)
+        values = {key: np.zeros([28, 7], np.float32) for key in values}
+        save(path, **values) if save else save_file(values, path)
+        with pytest.raises(ReadError, match="file: expected the file as it was opened, found a changed one"):
+            model.variables["weight_ih_l0"].read()
+
+
+def test_flags_describe_what_names_leave_open(tmp_path: Path) -> None:
+    """A plain RNN beside an LSTM: --mode is the RNN's, and --signature takes one without the other."""
+    path, rng = tmp_path / "w.npz", np.random.default_rng(2)
+    values = {}
+    for name, rows in (("lstm", 12), ("rnn", 3)):
+        for key in ("weight_ih_l0", "weight_hh_l0"):
+            values[f"{name}.{key}"] = rng.normal(size=(rows, 3)).astype(np.float32)
+    np.savez(path, **values)
+    [line] = refused(tmp_path, path, tmp_path / "out", code=1)
+    assert "rnn: keys and shapes fit" in line
+    both = cudnn_convert.convert(path, tmp_path / "both", format="onnx", mode="rnn_relu", verify=False)
+    assert [each.mode for each in both.recurrences] == ["lstm", "rnn_relu"]
+    alone = cudnn_convert.convert(path, tmp_path / "alone", format="onnx", signature="lstm", verify=False)
+    assert [each.mode for each in alone.recurrences] == ["lstm"]
+    with pytest.raises(UnsupportedModelError, match="expected the sizes that the flags say"):
+        cudnn_convert.convert(path, tmp_path / "gru", format="onnx", mode="gru", signature="lstm")
+
+
+def test_what_is_left_out_is_told_of_weights_too(tmp_path: Path) -> None:
+    path = tmp_path / "w.npz"
+    values = {
+        "a.weight_ih_l0": np.ones([12, 3]),
+        "a.weight_hh_l0": np.ones([12, 3]),
+        "fc.weight": np.ones([2, 3]),
+    }
+    np.savez(path, **values)
+    report = cudnn_convert.convert(path, tmp_path / "b.npz", verify=False)
+    assert [warning.partition("left out: ")[2] for warning in report.warnings] == ["fc.weight"]
+
+
+@pytest.mark.parametrize("flag", [{"gate_order": "miopen"}, {"forget_bias": 1.0}])
+def test_a_convention_of_tensorflow_is_refused(tmp_path: Path, flag: dict[str, object]) -> None:
+    path = tmp_path / "w.npz"
+    np.savez(path, weight_ih_l0=np.ones([12, 3]), weight_hh_l0=np.ones([12, 3]))
+    with pytest.raises(
+        UsageError, match="expected weights of TensorFlow or a parameter blob, found file of NumPy"
+    ):
+        cudnn_convert.convert(path, tmp_path / "out", format="onnx", **flag)

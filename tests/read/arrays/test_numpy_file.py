@@ -43,3 +43,29 @@ def test_what_is_no_plain_array_is_refused(tmp_path: Path, damage: str) -> None:
         path.write_bytes(whole[:-1] if damage == "cut" else claimed)
     with pytest.raises(ReadError, match=r"file: expected plain arrays, found .*; save arrays of numbers, "):
         read(path)
+
+
+def test_another_order_of_bytes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=VALUES.astype(">f4"))
+    (tensor,) = read(tmp_path / "a.npz").variables.values()
+    np.testing.assert_array_equal(tensor.read(), VALUES, strict=True)
+    assert tensor.dtype == np.float32
+    np.savez(tmp_path / "b.npz", x=VALUES.astype(np.longdouble))
+    with pytest.raises(ReadError, match="elements of float128"):
+        read(tmp_path / "b.npz")
+
+
+def test_a_header_that_the_parser_gives_up_on(tmp_path: Path) -> None:
+    header = b"-" * 9000 + b"1\n"
+    path = tmp_path / "a.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(ReadError, match="expected plain arrays"):
+        read(path)
+
+
+def test_an_archive_is_bounded_as_a_whole(tmp_path: Path) -> None:
+    """Each member alone is within the bound."""
+    values = {f"x{number}": np.zeros(1 << 20, np.float32) for number in range(80)}
+    np.savez_compressed(tmp_path / "a.npz", **values)
+    with pytest.raises(ReadError, match=r"found no plain arrays: \d+ bytes in \d+|found \d+ bytes in \d+"):
+        read(tmp_path / "a.npz")

@@ -55,3 +55,41 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
         ReadError, match=r"expected (a whole safetensors file|numbers of a known type), found"
     ):
         read(path)
+
+
+def test_a_part_of_a_model_is_refused(tmp_path: Path) -> None:
+    """Its names may be those of a smaller model."""
+    first, second = (tmp_path / f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
+    save_file({"a": VALUES}, first)
+    with pytest.raises(
+        ReadError, match=r"shards: expected 2 files model-....-of-00002, found 1; give the folder"
+    ):
+        read(first)
+    with pytest.raises(
+        ReadError, match=r"shards: expected 2 files model-....-of-00002, found 1; copy it again"
+    ):
+        read(tmp_path)
+    save_file({"b": VALUES}, second)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": first.name, "b": second.name}}))
+    assert {*read(tmp_path).variables} == {"a", "b"}
+    other = tmp_path / "old.safetensors"
+    save_file({"c": VALUES}, other)
+    with pytest.raises(
+        ReadError, match=r"old\.safetensors beside them; put the files of one model into a folder"
+    ):
+        read(tmp_path)
+    other.unlink()
+    index.write_text(json.dumps({"weight_map": {"a": first.name, "b": "third.safetensors"}}))
+    with pytest.raises(ReadError, match=r"expected the files that model\.safetensors\.index\.json lists"):
+        read(tmp_path)
+    index.write_text("[]")
+    with pytest.raises(ReadError, match="file: expected a weight_map of files, found none"):
+        read(tmp_path)
+
+
+def test_metadata_may_be_null(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    header = json.dumps({"__metadata__": None, "x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + bytes(4))
+    assert {*read(path).variables} == {"x"}

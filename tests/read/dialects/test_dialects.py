@@ -64,5 +64,19 @@ def test_a_bias_that_is_no_float_is_refused() -> None:
     assert len(dialects.find(Path("w.npz"), tensors)) == 1
     tensors["a/layer_0/forward/recurrent_bias"] = InMemory(np.zeros((4, 2), "V4"))
     where = "a/layer_0/forward/recurrent_bias"
-    with pytest.raises(ReadError, match=rf"{where}: expected weights of a float type, found \|V4"):
+    with pytest.raises(
+        ReadError, match=rf"{where}: expected float64, as the cell's other weights, found \|V4"
+    ):
+        dialects.find(Path("w.npz"), tensors)
+
+
+def test_two_frameworks_in_one_scope_are_refused() -> None:
+    """They are two recurrences, and not two readings of one."""
+    rng = np.random.default_rng(6)
+    shapes = {"kernel": (4, 2, 3), "recurrent_kernel": (4, 2, 2), "bias": (4, 2), "recurrent_bias": (4, 2)}
+    tensors = {f"a/layer_0/forward/{key}": InMemory(rng.normal(size=own)) for key, own in shapes.items()}
+    tensors |= {f"a.{key}": InMemory(rng.normal(size=(8, 2))) for key in ("weight_ih_l0", "weight_hh_l0")}
+    with pytest.raises(
+        ReadError, match="a: expected the names of one framework, found those of named and torch"
+    ):
         dialects.find(Path("w.npz"), tensors)

@@ -26,6 +26,8 @@ DESCRIBED = {
     "projection": 0,
     "skip_input": False,
     "layout": "batch",
+    "gates": ["hidden"],
+    "dtype": "float32",
 } | SIZES
 
 
@@ -73,6 +75,30 @@ def test_the_description_says_what_shapes_leave_open() -> None:
                 np.testing.assert_array_equal(getattr(cell, field), stored, strict=True)
 
 
+def test_values_that_are_no_bfloat16_contradict_the_description() -> None:
+    described = find(arrays(1) | record(dtype="bfloat16"))
+    with pytest.raises(ReadError, match="expected values of bfloat16, as its description says, found others"):
+        described.decode(Mode.RNN_RELU)[0]
+
+
+@pytest.mark.parametrize("number", ["00", "01", "\u0660"])
+def test_a_layer_s_number_has_one_spelling(number: str) -> None:
+    """Else two arrays would be one."""
+    tensors = arrays(4)
+    other = {f"a/rnn/layer_{number}/forward/kernel": InMemory(np.ones((4, UNITS, INPUTS), np.float32))}
+    assert find(tensors | other).tensors.keys() == find(tensors).tensors.keys()
+
+
+def test_one_type_for_all_weights() -> None:
+    tensors = arrays(4)
+    key = "a/rnn/layer_1/forward/recurrent_bias"
+    tensors[key] = InMemory(tensors[key].array.astype(np.float16))
+    with pytest.raises(
+        ReadError, match=f"{key}: expected float32, as the cell's other weights, found float16"
+    ):
+        find(tensors)
+
+
 def test_a_projection_and_a_skipped_input() -> None:
     found = find(arrays(4, width=2))
     assert (found.modes, found.projection, found.units) == ((Mode.LSTM,), 2, UNITS)
@@ -94,6 +120,9 @@ def test_a_projection_and_a_skipped_input() -> None:
         {"projection": 4},
         {"skip_input": True},
         {"input_size": "3"},
+        {"gates": ["cell"]},
+        {"layout": "foo"},
+        {"dtype": "float64"},
     ],
 )
 def test_a_description_of_other_sizes_is_refused(changed: dict[str, Any]) -> None:

@@ -147,11 +147,33 @@ def test_a_weight_that_is_computed_is_refused(key: str, weight: str) -> None:
     assert str(caught.value).startswith(told)
 
 
-@pytest.mark.parametrize(
-    "key", ["weight_g", "head.weight_v", "weight_hh_l0_extra", "weight_norm.weight_orig"]
-)
+@pytest.mark.parametrize("key", ["head.weight_v", "weight_norm.weight_orig", "norm.weight"])
 def test_parts_of_other_weights_are_no_matter(key: str) -> None:
     assert len(find(module(Mode.LSTM) | {key: InMemory(np.ones((20, 1)))})) == 1
+
+
+CELL = module(Mode.LSTM, layers=1, directions=1, bias=False, cell=True)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "prefix", "key"),
+    [
+        (module(Mode.LSTM), "a.", "weight_ci"),
+        (module(Mode.LSTM), "", "weight_hh_l0_extra"),
+        (CELL, "a.", "bias"),
+        (CELL, "a.", "layernorm_i.weight"),
+        (CELL, "", "bias"),
+    ],
+)
+def test_a_cell_with_parameters_of_its_own_is_refused(
+    tensors: dict[str, InMemory], prefix: str, key: str
+) -> None:
+    """Peepholes, a single bias, and the LayerNormLSTM of PyTorch's benchmarks have PyTorch's names too."""
+    more = {prefix + key: InMemory(np.ones(20)), "epoch": InMemory(np.ones(()))}
+    named = {prefix + name: tensor for name, tensor in tensors.items()}
+    assert len(torch.find(PATH, named)) == 1
+    with pytest.raises(ReadError, match=rf"{prefix}{key}: expected the parameters of a PyTorch module alone"):
+        torch.find(PATH, named | more)
 
 
 def test_keys_of_weights() -> None:
