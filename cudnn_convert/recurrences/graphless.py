@@ -202,8 +202,10 @@ def canonical(model: Model, description: PartialSizes, *, wanted: str | None = N
     )
     recurrences = []
     for scope in chosen:
-        is_certain = len(chosen) > 1 and sum(len(each.modes) for each in sets[scope]) == 1
-        own = PartialSizes() if is_described and is_certain else description
+        readings = [sizes for each in sets[scope] for sizes in _readings(each)]
+        own = description
+        if is_described and not any(map(description.fits, readings)):  # the flags are another one's
+            own = PartialSizes() if len(readings) == 1 else PartialSizes(description.mode)
         recurrences.append(_canonical(model, sets[scope], keys[scope], own))
     return tuple(alone for alone in recurrences if alone is not None)
 

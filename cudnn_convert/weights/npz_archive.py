@@ -154,7 +154,7 @@ def open_arrays(path: Path) -> dict[str, StoredArray]:
                 arrays[key] = _open(path, key, member, info.file_size, archive)
         return arrays
     except (*_DAMAGED, *_DAMAGED_ZIP) as cause:
-        raise ValueError(f"no plain arrays: {cause}") from cause
+        raise ValueError(f"no plain arrays: {cause or type(cause).__name__}") from cause
 
 
 def _open(

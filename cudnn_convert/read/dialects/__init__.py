@@ -42,15 +42,16 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
     Raises ReadError for an incomplete set, and for weights that are no floats.
     """
     weights = [parameters for dialect in DIALECTS for parameters in dialect.find(path, tensors)]
-    dialects_by_scope: dict[str, str] = {}
+    by_scope: dict[str, CanonicalParameters] = {}
     for parameters in weights:
-        known = dialects_by_scope.setdefault(parameters.scope, parameters.dialect)
-        if known != parameters.dialect and not {known, parameters.dialect} <= _TENSORFLOW:
+        other = by_scope.setdefault(parameters.scope, parameters)
+        known = other.dialect
+        if other is not parameters and not {known, parameters.dialect} <= _TENSORFLOW:
             where, actual = (
                 parameters.scope.rstrip("/") or "the root scope",
                 f"{known} and {parameters.dialect}",
             )
-            expected, advice = "the names of one framework", "save each recurrence to a file of its own"
+            expected, advice = "the names of one recurrence", "save each recurrence to a file of its own"
             raise ReadError(path, where, expected=expected, found=f"those of {actual}", advice=advice)
     for parameters in weights:
         if not parameters.may_be_dense and (others := _list_others(parameters)):

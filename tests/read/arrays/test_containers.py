@@ -150,6 +150,7 @@ def test_flags_describe_what_names_leave_open(tmp_path: Path) -> None:
     np.savez(path, **values)
     [line] = refused(tmp_path, path, tmp_path / "out", code=1)
     assert "rnn: keys and shapes fit" in line
+    assert inspect(path).candidates, "a command for tanh and one for relu"
     both = cudnn_convert.convert(path, tmp_path / "both", format="onnx", mode="rnn_relu", verify=False)
     assert [each.mode for each in both.recurrences] == ["lstm", "rnn_relu"]
     alone = cudnn_convert.convert(path, tmp_path / "alone", format="onnx", signature="lstm", verify=False)

@@ -77,6 +77,6 @@ def test_two_frameworks_in_one_scope_are_refused() -> None:
     tensors = {f"a/layer_0/forward/{key}": InMemory(rng.normal(size=own)) for key, own in shapes.items()}
     tensors |= {f"a.{key}": InMemory(rng.normal(size=(8, 2))) for key in ("weight_ih_l0", "weight_hh_l0")}
     with pytest.raises(
-        ReadError, match="a: expected the names of one framework, found those of named and torch"
+        ReadError, match="a: expected the names of one recurrence, found those of named and torch"
     ):
         dialects.find(Path("w.npz"), tensors)
