@@ -27,7 +27,7 @@ import numpy as np
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Tensor
 from cudnn_convert.read.dialects import jax_trees
-from cudnn_convert.read.dialects.shapes import MATRIX, MODES, WHOLE, check_type
+from cudnn_convert.read.dialects.shapes import MATRIX, WHOLE, check_type
 from cudnn_convert.weights import layouts
 from cudnn_convert.weights.lazy import LazyLayers
 
@@ -38,6 +38,7 @@ _KEY: Final = re.compile(
 _WAYS: Final = ("forward_rnn", "backward_rnn")
 _OF_WAY: Final = re.compile(rf"(?P<before>(?:.*[./])?)(?P<way>{'|'.join(_WAYS)})(?P<behind>[./].*)?")
 _OWN_CELL: Final = "if it is a cell of your own with Flax's equations, save its parts by themselves"
+_PLAIN: Final = (Mode.RNN_TANH, Mode.RNN_RELU)
 _RANDOM: Final = re.compile(r"rngs[./]")
 
 
@@ -76,10 +77,10 @@ _FORMS: Final = (
     _Form("LSTMCell", (Mode.LSTM,), ("ii", "if", "ig", "io"), _STATES, _STATES),
     _Form("LSTMCell", (Mode.LSTM,), ("ii", "if_", "ig", "io"), _STATES, _STATES),
     _Form("GRUCell", (Mode.GRU,), *_GRU, (*_GRU[0], "hn")),
-    _Form("SimpleCell", MODES[1], ("i",), ("h",), ("i",)),
+    _Form("SimpleCell", _PLAIN, ("i",), ("h",), ("i",)),
     _Form("OptimizedLSTMCell", (Mode.LSTM,), *_SIDE_BY_SIDE, ("dense_h",)),
     _Form("GRUCell", (Mode.GRU,), *_SIDE_BY_SIDE, ("dense_i",)),
-    _Form("SimpleCell", MODES[1], *_SIDE_BY_SIDE, ("dense_i",)),
+    _Form("SimpleCell", _PLAIN, *_SIDE_BY_SIDE, ("dense_i",)),
 )
 #: Parts as short as these belong to other modules too.
 _SHORT: Final = frozenset({"i/kernel", "h/kernel"})

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.decoded import assert_decoded_as_the_reference
 
-from cudnn_convert import reference
 from cudnn_convert.errors import ReadError
-from cudnn_convert.model import CanonicalParameters, InMemory, Mode
+from cudnn_convert.model import InMemory, Mode
 from cudnn_convert.read.dialects import flax
-from cudnn_convert.weights import lazy
 
 PATH = Path("weights.msgpack")
 UNITS, INPUTS = 5, 3
@@ -39,18 +38,6 @@ def cell(kind: str, *, prefix: str = "", seed: int = 3, units: int = UNITS) -> d
     return {prefix + key: InMemory(rng.normal(size=shape)) for key, shape in shapes.items()}
 
 
-def agree(found: CanonicalParameters, mode: Mode) -> None:
-    """What is decoded is what the reference computes with."""
-    common = {"layers": found.layers, "directions": found.directions}
-    steps = reference.DIALECTS["flax"](lazy.read(found.tensors), mode.value, **common)
-    for step, decoded in zip(steps, found.decode(mode)[0], strict=True):
-        gates = step.gates()
-        np.testing.assert_array_equal(np.stack(gates.kernel), decoded.kernel)
-        np.testing.assert_array_equal(np.stack(gates.recurrent_kernel), decoded.recurrent_kernel)
-        np.testing.assert_array_equal(np.stack(gates.bias), decoded.bias)
-        np.testing.assert_array_equal(np.stack(gates.recurrent_bias), decoded.recurrent_bias)
-
-
 @pytest.mark.parametrize(
     "form", ["{}", "params/LSTMCell_0/{}", "params.encoder.cell.{}", "cell/{}/value", "['rnns'][0]{}"]
 )
@@ -69,9 +56,10 @@ def test_a_cell(kind: str, form: str) -> None:
     assert (found.layers, found.directions, found.units, found.input_size) == (1, 1, UNITS, INPUTS)
     scope = form.partition("{}")[0].rstrip("./")
     assert found.scope == (f"{scope}/" if scope else "")
-    assert found.note is not None
+    assert found.batch_major and found.note is not None
+    assert found.note.startswith(f"{scope or 'the root scope'}: read as ")
     assert "reverse=True" in found.note and ("residual=True" in found.note) == (len(found.modes) == 2)
-    agree(found, mode)
+    assert_decoded_as_the_reference(found, "flax", mode)
 
 
 def test_gates_stand_in_flaxs_order() -> None:
@@ -95,7 +83,7 @@ def test_two_directions_are_one_recurrence(kind: str, around: str) -> None:
     (found,) = flax.find(PATH, tensors)
     assert (found.scope, found.directions) == (around, 2)
     assert found.note is not None and "Bidirectional of two" in found.note
-    agree(found, CELLS[kind][3])
+    assert_decoded_as_the_reference(found, "flax", CELLS[kind][3])
     forward = found.tensors["forward_rnn/" + next(iter(cell(kind)))].read()
     np.testing.assert_array_equal(forward, next(iter(cell(kind).values())).array)
 
@@ -131,6 +119,34 @@ def test_parts_of_other_modules_are_left() -> None:
         {"net/dense_i/kernel": InMemory(np.ones((3, 5)))},
     ):
         assert flax.find(PATH, tensors) == ()
+
+
+@pytest.mark.parametrize("kind", ["linen GRU", "nnx GRU", "nnx optimized LSTM"])
+@pytest.mark.parametrize(
+    ("side", "shape"), [(0, (3, 1)), (0, (4, 5)), (1, (6, 5)), (1, (5, 1)), (0, (7,)), (1, (7,)), (0, ())]
+)
+def test_a_kernel_of_other_sizes_is_refused(kind: str, side: int, shape: tuple[int, ...]) -> None:
+    """Each kernel has the inputs or units as rows, and the gates of all units as columns."""
+    tensors = cell(kind, prefix="a/")
+    tensors[f"a/{CELLS[kind][side][-1]}/kernel"] = InMemory(np.ones(shape))
+    with pytest.raises(ReadError, match=r"a/\w+/\w+: expected shape \(.*\), found shape \(.*\); does the"):
+        flax.find(PATH, tensors)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_kernel_without_rows_is_refused(side: int) -> None:
+    tensors = cell("nnx GRU", prefix="a/")
+    key = f"a/{CELLS['nnx GRU'][side][0]}/kernel"
+    tensors[key] = InMemory(np.ones((0, tensors[key].shape[1])))
+    with pytest.raises(ReadError):
+        flax.find(PATH, tensors)
+
+
+def test_a_misfit_is_told_with_its_sizes() -> None:
+    tensors = cell("linen LSTM", prefix="a/")
+    tensors["a/hg/bias"] = InMemory(np.ones(UNITS + 1))
+    expected = f"a/hg/bias: expected shape ({UNITS},), found shape ({UNITS + 1},)"
+    assert expected in refusal(tensors)
 
 
 def refusal(tensors: dict[str, InMemory]) -> str:

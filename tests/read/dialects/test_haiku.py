@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.command_line import refused
+from support.decoded import assert_decoded_as_the_reference
 
-from cudnn_convert import convert, reference
+from cudnn_convert import convert
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import InMemory, Mode
 from cudnn_convert.read import is_model, read
 from cudnn_convert.read.dialects import haiku
 from cudnn_convert.recurrences import graphless
-from cudnn_convert.weights import lazy
 
 PATH = Path("weights.npz")
 UNITS, INPUTS = 5, 3
@@ -50,13 +50,15 @@ def test_a_core_by_its_name(name: str) -> None:
     (found,) = haiku.find(PATH, tensors)
     assert (found.scope, found.modes, found.may_be_dense) == (f"{name}/", (mode,), False)
     assert (found.layers, found.directions, found.units, found.input_size) == (1, 1, UNITS, INPUTS)
-    (step,) = reference.DIALECTS["haiku"](lazy.read(found.tensors), mode.value, layers=1, directions=1)
-    ((cell,),) = found.decode(mode)
-    gates = step.gates()
-    np.testing.assert_array_equal(np.stack(gates.kernel), cell.kernel)
-    np.testing.assert_array_equal(np.stack(gates.recurrent_kernel), cell.recurrent_kernel)
-    np.testing.assert_allclose(np.stack(gates.bias), cell.bias, rtol=1e-6)
-    np.testing.assert_array_equal(np.stack(gates.recurrent_bias), cell.recurrent_bias)
+    assert found.note is not None and found.note.startswith(f"{name}: read as hk.")
+    assert_decoded_as_the_reference(found, "haiku", mode, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_a_core_of_another_type(dtype: type) -> None:
+    tensors = {key: InMemory(tensor.array.astype(dtype)) for key, tensor in vanilla().items()}
+    (found,) = haiku.find(PATH, tensors)
+    assert_decoded_as_the_reference(found, "haiku", Mode.RNN_RELU, rtol=0)
 
 
 def test_gates_stand_in_haikus_order_and_the_forget_gate_gets_1() -> None:
@@ -114,11 +116,32 @@ def test_what_may_be_dense_is_listed_where_it_is_left_out(tmp_path: Path) -> Non
         drawn({"linear/w": (8, 13), "linear/b": (13,)}, "net"),
         drawn({"linear/w": (5, 20), "linear/b": (20,)}, "net"),
         drawn({"linear/w": (3, 5), "linear/b": (5,), "linear_1/w": (5, 6)}, "net"),
+        drawn({"linear/w": (8, 20), "linear/b": (19,)}, "net"),
+        drawn({"linear/w": (0, 5), "linear/b": (5,), "linear_1/w": (5, 5)}, "net"),
+        drawn({"linear/w": (3, 0), "linear/b": (0,), "linear_1/w": (0, 0)}, "net"),
+        drawn({"w_i": (3, 15), "w_h": (5, 15), "b": (14,)}, "net"),
+        drawn({"w_i": (3, 14), "w_h": (5, 15), "b": (15,)}, "net"),
+        drawn({"w_i": (3, 10), "w_h": (5, 10), "b": (10,)}, "net"),
         drawn({"linear/w": (8, 20)}, "net"),
         {"linear/w": InMemory(np.ones((8, 20))), "linear/b": InMemory(np.ones(20))},
         {f"opt_state/0/mu/{key}": tensor for key, tensor in lstm().items()},
     ],
-    ids=["in_init", "among_others", "no_gates", "no_input", "two_layers", "no_bias", "root", "moments"],
+    ids=[
+        "in_init",
+        "among_others",
+        "no_gates",
+        "no_input",
+        "two_layers",
+        "short_bias",
+        "empty_input",
+        "empty",
+        "gru_bias",
+        "gru_input",
+        "two_gates",
+        "no_bias",
+        "root",
+        "moments",
+    ],
 )
 def test_what_is_no_core(tensors: dict[str, InMemory]) -> None:
     assert haiku.find(PATH, tensors) == ()

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.decoded import assert_decoded_as_the_reference
 
-from cudnn_convert import reference
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import CanonicalParameters, InMemory, Mode
 from cudnn_convert.read.dialects import mxnet
-from cudnn_convert.weights import lazy
 
 PATH = Path("net.params")
 GATES = {Mode.LSTM: 4, Mode.GRU: 3, Mode.RNN_TANH: 1}
@@ -73,20 +72,6 @@ def find(tensors: Tensors) -> tuple[CanonicalParameters, ...]:
     return mxnet.find(PATH, tensors)
 
 
-def decoded_equals_reference(found: CanonicalParameters, mode: Mode) -> None:
-    steps = reference.DIALECTS["mxnet"](
-        lazy.read(found.tensors), mode.value, layers=found.layers, directions=found.directions
-    )
-    cells = [own for layer in found.decode(mode) for own in layer]
-    for step, own in zip(steps, cells, strict=True):
-        gates = step.gates()
-        np.testing.assert_array_equal(np.stack(gates.kernel), own.kernel)
-        np.testing.assert_array_equal(np.stack(gates.recurrent_kernel), own.recurrent_kernel)
-        np.testing.assert_array_equal(np.stack(gates.bias), own.bias)
-        np.testing.assert_array_equal(np.stack(gates.recurrent_bias), own.recurrent_bias)
-        assert (gates.projection is None) == (own.projection is None)
-
-
 @pytest.mark.parametrize("prefix", ["", "lstm0_", "net_lstm0_", "1.", "encoder/", "lstm_0"])
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("mode", GATES)
@@ -100,7 +85,7 @@ def test_a_layer(mode: Mode, directions: int, prefix: str) -> None:
         assert (found.layers, found.directions, found.units) == (2, directions, UNITS)
         assert (found.input_size, found.projection) == (INPUTS, projection)
         assert {prefix + key for key in found.tensors} == {*tensors}
-        decoded_equals_reference(found, mode)
+        assert_decoded_as_the_reference(found, "mxnet", mode)
 
 
 @pytest.mark.parametrize("directions", [1, 2])
@@ -109,7 +94,7 @@ def test_the_names_of_save_parameters(form: str, directions: int) -> None:
     tensors = layers(Mode.GRU, form, directions=directions, prefix="1.rnn.")
     (found,) = find(tensors)
     assert (found.scope, found.layers, found.directions) == ("1.rnn/", 2, directions)
-    decoded_equals_reference(found, Mode.GRU)
+    assert_decoded_as_the_reference(found, "mxnet", Mode.GRU)
     named = "1.rnn: cells 0, 1 are taken for the layers of one recurrence, each fed by the one before"
     assert found.note == (named if form == "numbered" else None)
 
@@ -120,7 +105,7 @@ def test_gates_apart(mode: Mode) -> None:
     (found,) = find(apart(together, mode))
     (expected,) = find(together)
     assert (found.layers, found.directions, found.units, found.input_size) == (2, 2, UNITS, INPUTS)
-    decoded_equals_reference(found, mode)
+    assert_decoded_as_the_reference(found, "mxnet", mode)
     for one, other in zip(found.decode(mode), expected.decode(mode), strict=True):
         for own, theirs in zip(one, other, strict=True):
             np.testing.assert_array_equal(own.kernel, theirs.kernel)
@@ -141,7 +126,7 @@ def test_more_than_nine_layers_stand_in_the_order_of_their_numbers() -> None:
     tensors = layers(Mode.GRU, "layered", count=12, directions=1)
     (found,) = find(tensors)
     assert found.layers == 12
-    decoded_equals_reference(found, Mode.GRU)
+    assert_decoded_as_the_reference(found, "mxnet", Mode.GRU)
     ((own,),) = found.decode(Mode.GRU)[10:11]
     np.testing.assert_array_equal(own.kernel.reshape(-1, UNITS), tensors["l10_i2h_weight"].array)
 
@@ -162,7 +147,7 @@ def test_the_cells_of_two_directions() -> None:
     tensors |= prefixed("a.r_cell.", cell(Mode.GRU, INPUTS, seed=2))
     (found,) = find(tensors)
     assert (found.scope, found.layers, found.directions, found.note) == ("a/", 1, 2, None)
-    decoded_equals_reference(found, Mode.GRU)
+    assert_decoded_as_the_reference(found, "mxnet", Mode.GRU)
     (forward, _), *_ = found.decode(Mode.GRU)
     np.testing.assert_array_equal(forward.kernel.reshape(-1, INPUTS), tensors["a.l_cell.i2h_weight"].array)
 
@@ -207,7 +192,7 @@ def test_a_letter_before_the_layer_is_of_a_cell_unless_both_directions_are_there
     both = layers(Mode.GRU, "layered", directions=2, prefix="encode")
     (found,) = find(both)
     assert (found.scope, found.layers, found.directions) == ("encode/", 2, 2)
-    decoded_equals_reference(found, Mode.GRU)
+    assert_decoded_as_the_reference(found, "mxnet", Mode.GRU)
 
 
 def test_a_cell_and_a_layer_of_one_prefix_are_two() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from support.decoded import assert_decoded_as_the_reference
 from support.samples import fixture
 
 import cudnn_convert
@@ -100,7 +101,11 @@ def test_one_type_for_all_weights() -> None:
 
 
 def test_a_projection_and_a_skipped_input() -> None:
-    found = find(arrays(4, width=2))
+    tensors = arrays(4, width=2)
+    found = find(tensors)
+    assert_decoded_as_the_reference(found, "named", Mode.LSTM)
+    first, _ = found.decode(Mode.LSTM)
+    np.testing.assert_array_equal(first[1].projection, tensors["a/rnn/layer_0/backward/projection"].array)
     assert (found.modes, found.projection, found.units) == ((Mode.LSTM,), 2, UNITS)
     tensors = arrays(3)
     for way in ("forward", "backward"):
@@ -146,6 +151,9 @@ def test_another_text_in_the_place_of_the_description_is_refused(text: str) -> N
         ("layer_1/forward/projection", (2, UNITS)),
         ("layer_3/forward/bias", (4, UNITS)),
         ("layer_0/forward/bias", (2, UNITS)),
+        ("layer_0/forward/bias", (4, 0)),
+        ("layer_0/forward/kernel", (4, UNITS, 0)),
+        ("layer_0/backward/kernel", None),
     ],
 )
 def test_a_set_that_is_not_whole_is_refused(key: str, shape: tuple[int, ...] | None) -> None:
@@ -156,6 +164,26 @@ def test_a_set_that_is_not_whole_is_refused(key: str, shape: tuple[int, ...] | N
         tensors[f"a/rnn/{key}"] = InMemory(np.ones(shape, np.float32))
     with pytest.raises(ReadError, match="write the file again, or take it as it was written"):
         find(tensors)
+
+
+@pytest.mark.parametrize(("field", "shape"), [("kernel", (4, UNITS, 0)), ("recurrent_kernel", (4, UNITS, 0))])
+def test_empty_arrays_are_refused(field: str, shape: tuple[int, ...]) -> None:
+    tensors = arrays(4)
+    for way in ("forward", "backward"):
+        tensors[f"a/rnn/layer_0/{way}/{field}"] = InMemory(np.ones(shape, np.float32))
+    with pytest.raises(ReadError, match="layer_0/forward/bias: expected 4, 3 or 1 gates"):
+        find(tensors)
+
+
+def test_a_cell_or_projection_that_is_missing_is_told() -> None:
+    tensors = arrays(4, width=2)
+    whole = {key: tensor for key, tensor in tensors.items() if "layer_0/backward" not in key}
+    with pytest.raises(ReadError, match="a/rnn/layer_0/backward: expected weights, found none"):
+        find(whole)
+    narrow = {key: tensor for key, tensor in tensors.items() if not key.endswith("/projection")}
+    expected = rf"a/rnn/layer_0/forward/projection: expected shape \(2, {UNITS}\), found none"
+    with pytest.raises(ReadError, match=expected):
+        find(narrow)
 
 
 @pytest.mark.parametrize("form", ["npz", "safetensors"])

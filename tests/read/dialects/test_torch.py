@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.decoded import assert_decoded_as_the_reference
 
-from cudnn_convert import reference
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import CanonicalParameters, InMemory, Mode
 from cudnn_convert.read.dialects import torch
-from cudnn_convert.weights import lazy
 
 PATH = Path("weights.npz")
 GATES = {Mode.LSTM: 4, Mode.GRU: 3, Mode.RNN_TANH: 1}
@@ -61,17 +60,7 @@ def test_a_module(mode: Mode, projection: int, prefix: str) -> None:
         projection,
     )
     assert {*found.tensors} == {*tensors}
-    steps = reference.DIALECTS["torch"](lazy.read(found.tensors), mode.value, layers=3, directions=2)
-    cells = [cell for layer in found.decode(modes[0]) for cell in layer]
-    for step, cell in zip(steps, cells, strict=True):
-        gates = step.gates()
-        np.testing.assert_array_equal(np.stack(gates.kernel), cell.kernel)
-        np.testing.assert_array_equal(np.stack(gates.recurrent_kernel), cell.recurrent_kernel)
-        np.testing.assert_array_equal(np.stack(gates.bias), cell.bias)
-        np.testing.assert_array_equal(np.stack(gates.recurrent_bias), cell.recurrent_bias)
-        assert (cell.projection is not None) == (gates.projection is not None) == bool(projection)
-        if cell.projection is not None and gates.projection is not None:
-            np.testing.assert_array_equal(gates.projection, cell.projection)
+    assert_decoded_as_the_reference(found, "torch", modes[0])
 
 
 def test_gates_stand_in_pytorchs_order() -> None:
