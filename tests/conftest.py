@@ -109,7 +109,7 @@ def shipped_loops(_short_loops: tuple[int, ...] | None, monkeypatch: pytest.Monk
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="the first tier: what every push needs")
     parser.addoption(
-        "--within-budget", action="store_true", help="fail where --fast costs a fifth more than its budget"
+        "--within-budget", action="store_true", help="fail where --fast costs far more than its budget"
     )
     parser.addoption(
         "--within-half", action="store_true", help="fail where a comparison uses more than half of its bound"

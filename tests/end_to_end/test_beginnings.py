@@ -28,7 +28,7 @@ FIRST = {
     ("first_frame", "stacked", "onnx"),
     ("encoder", "one_layer", "onnx"),
     ("speaker", "one_layer", "frozen"),
-    ("constant", "stacked", "tflite"),
+    ("constant", "one_layer", "tflite"),
 }
 
 

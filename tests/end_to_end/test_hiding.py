@@ -147,7 +147,7 @@ REPEATED = {
 @pytest.mark.parametrize(
     "case",
     [
-        one if one == "distributed-keras" else pytest.param(one, marks=pytest.mark.slow(*GLUE))
+        one if one == "distributed-h5" else pytest.param(one, marks=pytest.mark.slow(*GLUE))
         for one in REPEATED
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from end_to_end.test_graphless import ALONE, jobs_of, keyed, without_graph
+from end_to_end.test_graphless import ALONE, keyed, without_graph
 from support import artifacts
 from support.recorded import BOUNDS, assert_close
 from support.samples import fixture
@@ -73,7 +73,7 @@ def test_large_weights_without_a_graph_do_too(form: str, name: str, tmp_path: Pa
     if form == "savedmodel":
         assert len([*(out / "variables").glob("*.data-*")]) > 1
         assert sorted(path.name for path in (out / "variables").iterdir())[-1] == "variables.index"
-    (job,) = jobs_of(out, form, golden, tmp_path / "answers")
+    (job,) = artifacts.jobs_of_parts(out, form, golden, tmp_path / "answers")
     answer(job, feeds, 1e-5)
 
 

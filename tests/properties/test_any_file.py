@@ -23,7 +23,8 @@ READERS = """
 checkpoint V2 | checkpoint V2, .meta | checkpoint V1 | checkpoint V1, .meta | checkpoint partitioned |
 checkpoint of any shapes | checkpoint folder | frozen graph | frozen graph, text | SavedModel 1 |
 SavedModel 1, text | SavedModel 2 | HDF5 model | HDF5 weights | archive of tf_keras | archive of Keras 3 |
-architecture | recording | data
+architecture | recording | data | arrays, npy | arrays, npz | arrays, safetensors | PyTorch file |
+PyTorch file, refused | Flax file | MXNet parameters | MXNet parameters, symbol | CNTK
 """
 NAMES = [name.strip() for name in READERS.split("|")]
 #: What TensorFlow parses takes a quarter of a second each time.

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 SECONDS = 2100
 #: CPU seconds of `time_loop` there (AMD EPYC 7003, two cores), by Python's minor version.
 LOOP = {10: 1.85, 11: 1.3, 12: 1.9, 13: 2.05}
-#: A run that is dearer by more than this share of the budget fails where `--within-budget` is given.
-EXCESS = 0.2
+#: A run that is dearer by more than this share of the budget fails where `--within-budget` is given. One
+#: machine took 1,042 CPU seconds on a day and 1,397 on another, for tests that were a twentieth more, while
+#: the loop took 0.58 and 0.60 s: the loop does not see other users of the memory.
+EXCESS = 0.6
 
 
 def time_loop() -> float:
