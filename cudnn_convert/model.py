@@ -229,6 +229,10 @@ class InMemory:
         return self.array
 
 
+#: The dialects of TensorFlow and Keras: a scope may have several, and their sources a `Convention`.
+TENSORFLOW_DIALECTS: Final = frozenset({"contrib", "regions", "keras"})
+
+
 @dataclass(frozen=True, slots=True)
 class CanonicalParameters:
     """The per-gate tensors of a source beside, or instead of, a parameter blob.
@@ -318,7 +322,7 @@ class Graphless:
 
     lack: str = ""
     cure: str = ""
-    expected: str = ""
+    expected: str = "a graph (.meta), canonical keys or a blob opaque_kernel"
     needs_gpu: bool = True
 
 

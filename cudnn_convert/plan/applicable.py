@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS, Keeps
-from cudnn_convert.model import Model
+from cudnn_convert.model import TENSORFLOW_DIALECTS, Model
 from cudnn_convert.options import Options
 from cudnn_convert.read import saved_model
 from cudnn_convert.text import flag_of
@@ -91,14 +91,10 @@ def check_options(model: Model, options: Options) -> None:
         raise UsageError(f"--states: expected --format {formats}, found {options.format}")
 
 
-#: The dialects of TensorFlow, whose sources may differ in gates and biases (`model.Convention`).
-_TENSORFLOW: Final = frozenset({"contrib", "regions", "keras"})
-
-
 def _check_convention(model: Model, options: Options, actual: str) -> None:
     """Raise UsageError for a convention of weights of another framework than TensorFlow."""
     dialects = {parameters.dialect for parameters in model.canonical}
-    if not dialects or model.blobs or dialects & _TENSORFLOW:
+    if not dialects or model.blobs or dialects & TENSORFLOW_DIALECTS:
         return
     given = {"--gate-order": options.gate_order != "tf", "--forget-bias": options.forget_bias != 0}
     for flag in (flag for flag, is_given in given.items() if is_given):

@@ -56,7 +56,6 @@ TAGS: Final = False
 _GRAPHLESS: Final = "TensorFlow checkpoint without a graph"
 _GRAPH: Final = "graph.pbtxt"
 _CURE: Final = "put that file beside the checkpoint, or give the graph with --architecture"
-_EXPECTED: Final = "a graph (.meta), canonical keys or a blob opaque_kernel"
 _SUFFIXES: Final = frozenset({".index", ".meta"})
 #: The prefix that Saver.save(..., global_step=...) writes.
 _STEP: Final = re.compile(r"(?P<name>.+)-(?P<step>\d{1,18})")
@@ -138,7 +137,7 @@ def read(chosen: ChosenPrefix) -> Model:
             parameters,
             notes=(*notes, *hints),
             plain=plain,
-            graphless=Graphless(f"{prefix.name}.meta is missing", _CURE, _EXPECTED),
+            graphless=Graphless(f"{prefix.name}.meta is missing", _CURE),
         )
     model = _with_meta_graph(prefix, meta, tensors, parameters)
     return replace(model, notes=(*notes, *model.notes))

@@ -161,7 +161,6 @@ _NAMES: Final = ("kernel", "recurrent_kernel", "bias")
 _WAY: Final = re.compile(r"(?:^|/)(forward|backward)(?=[_/])")
 
 _CURE: Final = "give the JSON of the model with --architecture"
-_EXPECTED: Final = "a graph (.meta), canonical keys or a blob opaque_kernel"
 
 Listed = Sequence[tuple[str, Tensor]]
 
@@ -185,7 +184,7 @@ def model(path: Path, kind: str, lists: Mapping[str, Listed]) -> Model:
         canonical,
         plain=plain,
         keras=KerasFile.HDF5,
-        graphless=Graphless(f"{path.name} has no layers, only their weights", _CURE, _EXPECTED),
+        graphless=Graphless(f"{path.name} has no layers, only their weights", _CURE),
     )
 
 

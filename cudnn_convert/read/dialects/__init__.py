@@ -25,15 +25,11 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.errors import ReadError
-from cudnn_convert.model import CanonicalParameters, Tensor, is_float
+from cudnn_convert.model import TENSORFLOW_DIALECTS, CanonicalParameters, Tensor, is_float
 from cudnn_convert.read.dialects import contrib, flax, haiku, keras, mxnet, named, regions, torch
 
 #: One file each, with `find(path, tensors)`.
 DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras, named, torch, mxnet, flax, haiku)
-
-
-#: One scope of a checkpoint may have several of TensorFlow's.
-_TENSORFLOW: Final = frozenset({"contrib", "regions", "keras"})
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
@@ -46,7 +42,7 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
     for parameters in weights:
         other = by_scope.setdefault(parameters.scope, parameters)
         known = other.dialect
-        if other is not parameters and not {known, parameters.dialect} <= _TENSORFLOW:
+        if other is not parameters and not {known, parameters.dialect} <= TENSORFLOW_DIALECTS:
             where, actual = (
                 parameters.scope.rstrip("/") or "the root scope",
                 f"{known} and {parameters.dialect}",
