@@ -21,7 +21,7 @@ from cudnn_convert.formats import DEFAULT, FORMATS, Format
 from cudnn_convert.text import flag_of, flags_of
 
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
-LOWERINGS: Final = ("fast", "portable")
+LOWERINGS: Final = ("fast", "portable", "fused")
 MODES: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 SEARCHES: Final = ("greedy", "beam", "sample")
 #: The value of `--pad-mask` with which a mask is an input of the search.
@@ -294,7 +294,8 @@ class Options:
         """Check the flags of a search against the kind. Raises UsageError."""
         for option in fields(self):
             kinds, value = _KINDS_OF_SEARCH.get(option.name, ()), getattr(self, option.name)
-            if kinds and value != option.default and self.decode not in kinds:
+            is_size = option.name == "steps" and self.lowering == "fused"
+            if kinds and value != option.default and self.decode not in kinds and not is_size:
                 expected = f"expected --decode {' or '.join(kinds)}"
                 actual = f"found {self.decode or 'no --decode'}; leave out {flag_of(option.name)}"
                 raise UsageError(f"{flag_of(option.name)}: {expected}, {actual}")

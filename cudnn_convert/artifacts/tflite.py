@@ -436,11 +436,16 @@ def _open(file: Path, part: Part) -> runners.Runner:
     if not signatures:
         return _by_tensors(file, interpreter, part)
     name = part.name if part.name in signatures else SERVING
+    if is_stateful := _has_variables(file):
+        interpreter.allocate_tensors()
     runner = interpreter.get_signature_runner(runners.choose_signature(file, name, signatures))
     dtypes = {key: detail["dtype"] for key, detail in runner.get_input_details().items()}
     inputs = runners.pair_inputs(file, part.signature.inputs, dtypes)
 
+
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        if is_stateful:  # a call is a sequence of its own
+            interpreter.reset_all_variables()
         answers: dict[str, Array] = runner(
             **{name: feeds[key].astype(dtypes[name]) for key, name in inputs.items()}
         )
@@ -450,10 +455,18 @@ def _open(file: Path, part: Part) -> runners.Runner:
     return run
 
 
+def _has_variables(file: Path) -> bool:
+    """Return True if fused recurrences of a file keep states in variable tensors from call to call."""
+    model = schema.Model.GetRootAs(file.read_bytes(), 0)
+    graphs = (model.Subgraphs(k) for k in range(model.SubgraphsLength()))
+    return any(graph.Tensors(k).IsVariable() for graph in graphs for k in range(graph.TensorsLength()))
+
+
 def _by_tensors(path: Path, interpreter: Any, part: Part) -> runners.Runner:
     """Return a runner of a signatureless file, by tensor names."""
     takes = {detail["name"]: detail for detail in interpreter.get_input_details()}
     gives = {detail["name"]: detail for detail in interpreter.get_output_details()}
+    is_stateful = _has_variables(path)
     inputs = runners.pair_inputs(path, part.signature.inputs, takes)
     keys = runners.pair_outputs(part.signature.outputs, gives)
 
@@ -461,6 +474,8 @@ def _by_tensors(path: Path, interpreter: Any, part: Part) -> runners.Runner:
         for key, name in inputs.items():
             interpreter.resize_tensor_input(takes[name]["index"], feeds[key].shape)
         interpreter.allocate_tensors()
+        if is_stateful:
+            interpreter.reset_all_variables()
         for key, name in inputs.items():
             interpreter.set_tensor(takes[name]["index"], feeds[key].astype(takes[name]["dtype"]))
         interpreter.invoke()

@@ -10,7 +10,7 @@ lite/kernels/dynamic_update_slice.cc, lite/kernels/while.cc (what a loop only ca
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -46,6 +46,7 @@ from cudnn_convert.lower import (
     same_padding,
     tensor_arrays,
     tensor_lists,
+    tflite_fused,
 )
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
 from cudnn_convert.lower.tensorflow.while_loop import CellSteps, State
@@ -71,18 +72,46 @@ class LiteGraph:
 
 
 def lower_tflite(
-    graph: Any, recurrences: Sequence[Recurrence], values: Mapping[str, Tensor], *, ends: Sequence[str]
+    graph: Any,
+    recurrences: Sequence[Recurrence],
+    values: Mapping[str, Tensor],
+    *,
+    ends: Sequence[str],
+    fused: bool = False,
 ) -> LiteGraph:
     """Lower to a graph of constants, with float32 for every float type.
 
     Tensor names stay. `values` are those of the source's variables, `ends` the tensors of the signature,
-    inputs included. Block LSTMs, which TensorFlow Lite lacks, become loops as for ONNX. Raises
-    UnsupportedModelError where one of those lies inside a loop, or where the constants do not fit a GraphDef.
+    inputs included. Block LSTMs, which TensorFlow Lite lacks, become loops as for ONNX. `fused`: recurrences
+    become fused ops or steps in the place of loops (`tflite_fused`). Raises UnsupportedModelError where a
+    block LSTM lies inside a loop, where the constants do not fit a GraphDef, and as `choose_forms`.
     """
+    if fused:
+        return _lower_fused(graph, recurrences, values, ends)
     lowered = run_passes(_lower(graph, recurrences, values, ends), BEFORE_BLOCKS, ends)
     lowered, blocks = block_lstm.lower_block_lstm(lowered, ends, nests_loops=True)
     lowered = _lower(lowered, blocks, {}, ends) if blocks else lowered
     return LiteGraph(run_passes(lowered, PASSES, ends), tuple(_pieces([*recurrences, *blocks])))
+
+
+def _lower_fused(
+    graph: Any, recurrences: Sequence[Recurrence], values: Mapping[str, Tensor], ends: Sequence[str]
+) -> LiteGraph:
+    """Lower recurrences after all else: passes would lay a marked function flat."""
+    lowered = run_passes(_lower(graph, (), values, ends), BEFORE_BLOCKS, ends)
+    lowered, blocks = block_lstm.lower_block_lstm(lowered, ends, nests_loops=True)
+    lowered = run_passes(lowered, PASSES, ends)
+    sized = tflite_fused.choose_forms(lowered, [*recurrences, *blocks], ends)
+    for each in sized:
+        form = tflite_fused.unroll(each, _choose_cells(each.recurrence), _of_cell) if each.reason else None
+        single = replace(each.recurrence, dtype=np.dtype(np.float32))
+        lowered = _lower(lowered, [single], {}, ends, form or tflite_fused.fuse(each))
+    fused = [each.recurrence for each in sized if not each.reason]
+    return LiteGraph(lowered, tuple(_pieces(fused)))
+
+
+def _choose_cells(recurrence: Recurrence) -> Callable[..., CellSteps]:
+    return _peeping if recurrence.cells[0][0].peepholes is not None else _cell_steps
 
 
 def _is_replaced(node: NodeDef) -> bool:
@@ -92,7 +121,7 @@ def _is_replaced(node: NodeDef) -> bool:
 
 def _pieces(recurrences: Sequence[Recurrence]) -> Iterator[dict[str, Any]]:
     for recurrence in recurrences:
-        for layer, names in enumerate(names_of_loops(recurrence.sizes)):
+        for layer, names in enumerate(tflite_fused.names_of_ops(recurrence.sizes)):
             for direction, name in zip(WAYS, names, strict=False):
                 loop = f"{recurrence.node}/{name}"
                 yield {"piece": loop, "node": recurrence.node, "layer": layer, "direction": direction}
@@ -107,11 +136,16 @@ def notes(graph: Any) -> tuple[str, ...]:
 
 
 def _lower(
-    graph: Any, recurrences: Sequence[Recurrence], values: Mapping[str, Tensor], ends: Sequence[str]
+    graph: Any,
+    recurrences: Sequence[Recurrence],
+    values: Mapping[str, Tensor],
+    ends: Sequence[str],
+    form: lower.WeightForm | None = None,
 ) -> Any:
+    """Lower recurrences to loops, or as `form` says, and freeze all variables."""
     _refuse_doubles(graph)
     graph = _behind_switches(graph, recurrences)
-    lowered = lower.lower(graph, recurrences, values, outputs=ends, form=FORM)
+    lowered = lower.lower(graph, recurrences, values, outputs=ends, form=form or FORM)
     passes: tuple[Pass, ...] = (
         *tf1_ops.make_resources(lowered.variables),
         partial(session.freeze_variables, variables=lowered.variables),
@@ -399,15 +433,6 @@ _STEPS: Final = 32
 _ARRAYS: Final = 4
 
 
-def _weights(recurrence: Recurrence) -> dict[str, Array]:
-    return {
-        f"{recurrence.shared}/layer_{number}/{direction}_{recurrence.dtype.name}/{name}": value
-        for number, layer in enumerate(recurrence.cells)
-        for direction, cell in zip(WAYS, layer, strict=False)
-        for name, value in _of_cell(cell).items()
-    }
-
-
 def _of_cell(cell: Cell) -> dict[str, Array]:
     """Return the arrays of a pseudo-layer by name, in order; peepholes come last."""
     peepholes = {} if cell.peepholes is None else {"peepholes": cell.peepholes}
@@ -420,12 +445,12 @@ def _stack(recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
     The axes are those of the cuDNN op.
     """
     cell, sizes = recurrence.cells[0][0], recurrence.sizes
-    each, steps_of = len(_of_cell(cell)), _peeping if cell.peepholes is not None else _cell_steps
+    each, steps_of = len(_of_cell(cell)), _choose_cells(recurrence)
 
     def compute(*given: Any) -> tuple[Any, Any, Any]:
         x, *states_and_lengths = given[:_ARRAYS]
         arrays = given[_ARRAYS:]
-        names = [name for layer in names_of_loops(sizes) for name in layer]
+        names = [name for layer in tflite_fused.names_of_ops(sizes) for name in layer]
         by_kernel = {arrays[p * each].ref(): name for p, name in enumerate(names)}
         layer = partial(_layer, names=by_kernel, cell=steps_of)
         stack = layer_stack.stack_layers(sizes, layer, each, time_major=recurrence.time_major)
@@ -444,14 +469,6 @@ def _apart(x: Any) -> Any:
     same = _write_rows(x, x[:1], 0)
     same.set_shape(x.shape)
     return same
-
-
-def names_of_loops(sizes: Sizes) -> list[list[str]]:
-    """List the loop names of layers and directions below the node's name, in stack order."""
-    return [
-        [f"layer_{layer}_{direction}" for direction in WAYS[: sizes.directions]]
-        for layer in range(sizes.layers)
-    ]
 
 
 def _layer(
@@ -532,4 +549,4 @@ def _peeping(_: Mode, x: Any, arrays: Sequence[Any], __: layouts.Layout) -> Cell
     return [_times(x, kernel, bias)], step
 
 
-FORM: Final = lower.WeightForm(_weights, _stack)
+FORM: Final = lower.WeightForm(partial(tflite_fused.name_weights, of_cell=_of_cell), _stack)

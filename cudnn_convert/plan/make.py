@@ -20,12 +20,13 @@ def make_plan(model: Model, options: Options) -> Plan:
     applicable.check_options(model, options)
     if alone.is_alone(model, options):
         return alone.plan_alone(model, options)
-    from cudnn_convert.plan import decoding, from_graph, keys, obstacles, streaming
+    from cudnn_convert.plan import decoding, fix_sizes, from_graph, keys, obstacles, streaming
 
     plan = from_graph.plan_model(model, options)
     obstacles.check_format(plan, options)
     plan = keys.fit_keys(plan, options)
     plan = streaming.stream(plan, options)
     plan = decoding.plan_decoder(plan, options)
+    plan = fix_sizes.fix_sizes(plan, options)
     obstacles.check_inputs(plan, options)
     return plan

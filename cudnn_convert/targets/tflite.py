@@ -48,7 +48,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     """Write a file for each part of a plan; return notes on Flex ops."""
     ends = [*plan.signature.tensors, *(name for part in plan.all_parts for name in part.signature.tensors)]
     ends, values = [*dict.fromkeys(ends)], plan.model.variables
-    lowered = tflite.lower_tflite(plan.graph, plan.recurrences, values, ends=ends)
+    lowered = tflite.lower_tflite(plan.graph, plan.recurrences, values, ends=ends, fused=options.lowering == "fused")
     notes = []
     for part in plan.all_parts:
         file = part_file(path, part.name, ".tflite")
