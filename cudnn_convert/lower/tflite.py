@@ -10,7 +10,7 @@ lite/kernels/dynamic_update_slice.cc, lite/kernels/while.cc (what a loop only ca
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -65,10 +65,14 @@ _OTHERS: Final[dict[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class LiteGraph:
-    """A graph; `pieces` names the loop of each recurrence's layer and direction."""
+    """A graph; `pieces` names the loop or fused op of each recurrence's layer and direction.
+
+    `fused` has the cells of fused ops by name.
+    """
 
     graph: Graph
     pieces: tuple[dict[str, Any], ...]
+    fused: Mapping[str, Cell] = field(default_factory=dict)
 
 
 def lower_tflite(
@@ -107,7 +111,10 @@ def _lower_fused(
         single = replace(each.recurrence, dtype=np.dtype(np.float32))
         lowered = _lower(lowered, [single], {}, ends, form or tflite_fused.fuse(each))
     fused = [each.recurrence for each in sized if not each.reason]
-    return LiteGraph(lowered, tuple(_pieces(fused)))
+    pieces = tuple(_pieces(fused))
+    cells = [cell for recurrence in fused for layer in recurrence.cells for cell in layer]
+    names = [piece["piece"] for piece in pieces]
+    return LiteGraph(lowered, pieces, dict(zip(names, cells, strict=True)))
 
 
 def _choose_cells(recurrence: Recurrence) -> Callable[..., CellSteps]:

@@ -9,11 +9,13 @@ compiler/mlir/lite/schema/schema.fbs (Metadata, Buffer, OperatorCode).
 
 import re
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.artifacts.tflite import flex_ops, pack_model, schema, unpack_model
@@ -23,7 +25,7 @@ from cudnn_convert.graph import safe_ops
 from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.passes.subgraphs import CutFinder
 from cudnn_convert.lower import infinities, tflite
-from cudnn_convert.model import SERVING, Part, Signature, UserGraph
+from cudnn_convert.model import SERVING, Array, Cell, Part, Signature, UserGraph
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.report.provenance import with_pieces
@@ -36,6 +38,10 @@ _ELSE: Final = "choose --format savedmodel or frozen"
 #: How the converter says which node it does not take: type, name, perhaps the function it lies in, and why.
 _SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*?\)+: (.+)')
 _CUSTOM: Final = "\nCustom ops: "
+_NONE: Final[Mapping[str, Cell]] = MappingProxyType({})
+_LSTM: Final = schema.BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_LSTM
+#: The operands of a fused op that are recurrent kernels, in the order of `Mode.LSTM.gates`.
+_RECURRENT_KERNELS: Final = (5, 6, 7, 8)
 _NO_OP: Final = "is neither a custom op nor a flex"
 
 
@@ -48,7 +54,8 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     """Write a file for each part of a plan; return notes on Flex ops."""
     ends = [*plan.signature.tensors, *(name for part in plan.all_parts for name in part.signature.tensors)]
     ends, values = [*dict.fromkeys(ends)], plan.model.variables
-    lowered = tflite.lower_tflite(plan.graph, plan.recurrences, values, ends=ends, fused=options.lowering == "fused")
+    is_fused = options.lowering == "fused"
+    lowered = tflite.lower_tflite(plan.graph, plan.recurrences, values, ends=ends, fused=is_fused)
     notes = []
     for part in plan.all_parts:
         file = part_file(path, part.name, ".tflite")
@@ -60,6 +67,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             built_in=options.verify,
             user=plan.find_user_graph(part.signature),
             recurrences={recurrence.node for recurrence in plan.recurrences},
+            fused=lowered.fused,
         )
         notes += [f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(ops)}"] if ops else []
     return tuple(notes)
@@ -74,11 +82,12 @@ def write(
     built_in: bool,
     user: UserGraph | None = None,
     recurrences: Collection[str] = (),
+    fused: Mapping[str, Cell] = _NONE,
 ) -> tuple[str, ...]:
     """Write a frozen float32 GraphDef to `path`; return the ops in need of Flex.
 
     `user` is the user's graph, where a cut may be advised, by default this one; `recurrences` are its
-    recurrences, which every advised cut keeps. The file has the one signature `serving_default`, with the
+    recurrences, which every advised cut keeps. `fused` has the cells of fused ops by the ops' names. The file has the one signature `serving_default`, with the
     keys of `signature`, and deterministic bytes. Raises UnsupportedModelError with a line for each op that
     TensorFlow Lite lacks, or without `built_in` that Flex lacks too.
     """
@@ -93,6 +102,7 @@ def write(
         write_saved_model.write(Path(folder), pruned, [Part(SERVING, signature)], {}, provenance="")
         content = _run_converter(folder, cuts, built_in=built_in)
     model = unpack_model(content)
+    _name_fused_ops(model, fused)
     infinities.restore_infinities(model, pruned)
     entry, buffer = schema.MetadataT(), schema.BufferT()  # without arguments before TensorFlow 2.21
     entry.name, entry.buffer, buffer.data = TFLITE_KEY, len(model.buffers), [*provenance.encode()]
@@ -100,6 +110,39 @@ def write(
     model.buffers.append(buffer)
     path.write_bytes(pack_model(model))
     return flex_ops(path)
+
+
+def _name_fused_ops(model: Any, cells: Mapping[str, Cell]) -> None:
+    """Name the output of each fused op by the cell whose recurrent kernels it has.
+
+    The converter forgets the names of functions. Of kernels in 8 bits those count that are nearest.
+    """
+    left = dict(cells)
+    for graph in model.subgraphs:
+        for op in graph.operators or ():
+            kernels = _read_recurrent_kernels(model, graph, op) if left else None
+            if kernels is None:
+                continue
+            alike = {name: cell for name, cell in left.items() if cell.recurrent_kernel.shape == kernels.shape}
+            gaps = {name: np.abs(cell.recurrent_kernel - kernels).max() for name, cell in alike.items()}
+            name = min(gaps, key=lambda name: gaps[name])
+            graph.tensors[op.outputs[0]].name = name.encode()
+            del left[name]
+
+
+def _read_recurrent_kernels(model: Any, graph: Any, op: Any) -> Array | None:
+    """Read the recurrent kernels `[4, units, units]` of a fused op in the order i, f, c, o; None for others."""
+    kind = model.operatorCodes[op.opcodeIndex]
+    if max(kind.builtinCode, kind.deprecatedBuiltinCode) != _LSTM:
+        return None
+    kernels = []
+    for place in _RECURRENT_KERNELS:
+        tensor = graph.tensors[op.inputs[place]]
+        is_float = tensor.type == schema.TensorType.FLOAT32
+        data = bytes(bytearray(model.buffers[tensor.buffer].data))
+        value = np.frombuffer(data, "<f4" if is_float else "i1").reshape(tensor.shape).astype(np.float32)
+        kernels.append(value if is_float else value * np.float32(tensor.quantization.scale[0]))
+    return np.stack(kernels)
 
 
 def _run_converter(folder: str, cuts: CutFinder, *, built_in: bool) -> bytes:

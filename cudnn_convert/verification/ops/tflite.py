@@ -103,8 +103,7 @@ class TfliteTensorFile:
         while todo:
             op = makers.get(index := todo.pop())
             if op is None:
-                is_constant = self._model.is_constant(self._graph.tensors[index])
-                leaves.update([] if is_constant else [self._name(index)])
+                leaves.update([self._name(index)] if self._is_fed(index) else [])
                 continue
             if id(op) in seen:
                 continue
@@ -117,6 +116,11 @@ class TfliteTensorFile:
                 else:
                     todo.append(read)
         return frozenset(leaves), is_recurrent
+
+    def _is_fed(self, index: int) -> bool:
+        """Return True if a tensor that no op makes is an input, no constant and no state of a fused op."""
+        tensor = self._graph.tensors[index]
+        return not (self._model.is_constant(tensor) or tensor.isVariable)
 
     def open(self, names: Sequence[str], cuts: Collection[str]) -> TfliteRunner:
         """Open the file with `cuts` as further inputs and `names` as outputs."""
@@ -131,7 +135,7 @@ class TfliteTensorFile:
         while todo:
             op = makers.get(index := todo.pop())
             if op is None:
-                inputs |= set() if self._model.is_constant(self._graph.tensors[index]) else {index}
+                inputs |= {index} if self._is_fed(index) else set()
             elif id(op) not in live:
                 live.add(id(op))
                 reads = [int(read) for read in op.inputs if read >= 0]

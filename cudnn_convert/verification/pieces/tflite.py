@@ -1,4 +1,4 @@
-"""Loops of a TensorFlow Lite file, each cut out as a model.
+"""Loops and fused ops of a TensorFlow Lite file, each cut out as a model.
 
 A layer's direction is one loop over its steps. Before it stands the product of all inputs with the kernel,
 behind it the loop's rows lose those that fill up its last block, and are turned round where it goes backward.
@@ -34,6 +34,9 @@ _TYPES: Final = {
     getattr(schema.TensorType, name.upper()): np.dtype(name)
     for name in ("float32", "float64", "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
 }
+
+
+_RECURRENT: Final = frozenset({OPS.WHILE, OPS.UNIDIRECTIONAL_SEQUENCE_LSTM})
 
 
 def read_model(file: Path) -> TfliteModel:
@@ -101,12 +104,12 @@ class TfliteModel:
         return np.frombuffer(data, self.dtype(tensor)).reshape(shape)
 
     def loops(self) -> dict[str, tuple[Any, Any]]:
-        """Map the name of each loop's first result to `(subgraph, operator)`."""
+        """Map the name of the first result of each loop and fused op to `(subgraph, operator)`."""
         return {
             graph.tensors[op.outputs[0]].name.decode(): (graph, op)
             for graph in self.content.subgraphs
             for op in graph.operators
-            if self.code(op) == OPS.WHILE
+            if self.code(op) in _RECURRENT
         }
 
     def read_metadata(self, key: bytes) -> bytes | None:
@@ -168,6 +171,7 @@ def run_subgraph(interpreter: Any, given: Sequence[Array]) -> list[Array]:
         if value.ndim:
             interpreter.resize_tensor_input(detail["index"], value.shape)
     interpreter.allocate_tensors()
+    interpreter.reset_all_variables()
     for detail, value in zip(details, given, strict=True):
         interpreter.set_tensor(detail["index"], value)
     interpreter.invoke()
@@ -241,7 +245,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     return Pieces(tuple(cuts), reasons)
 
 
-def _piece(node: str, layer: int, name: str, parts: Sequence[_LayerModel]) -> Piece:
+def _piece(node: str, layer: int, name: str, parts: Sequence[_LayerModel | _FusedModel]) -> Piece:
     return Piece(
         node,
         (layer,),
@@ -260,6 +264,8 @@ class UncutError(Exception):
 
 #: What the inputs of a cut are; of `SIZED` the sizes alone are read.
 X, ROWS, SIZED, H, C, LENGTHS, START = "x", "rows", "sized", "h", "c", "lengths", "start"
+#: What a fused op of the backward direction gives before its rows are turned round.
+TURNED: Final = "turned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +328,46 @@ class _LayerModel:
         return [y[:, :rows] if asked == full.shape[0] else last[0][None], *last]
 
 
-def _ask(parts: Sequence[_LayerModel], asked: PieceInputs) -> Answer:
+@dataclass(frozen=True, slots=True)
+class _FusedModel:
+    """A fused op as a separate model, opened at the first call.
+
+    `h` and `c` are the numbers of its variables, each of `rows` rows. Its names are those of `_LayerModel`.
+    """
+
+    opened: Callable[[], Any]
+    h: int
+    c: int
+    rows: int
+    backward: bool
+    inputs: Sequence[str] = (X,)
+    outputs: bool = True
+    sizes: tuple[int | None, int | None] = (None, None)
+
+    def ask(self, x: Array, states: Sequence[Array], _: Array) -> list[Array]:
+        """Return `[y, h, c]`; the op is run on as many rows at a time as it has."""
+        answers = []
+        for k in range(0, x.shape[1], self.rows):
+            here = slice(k, k + self.rows)
+            none = self.rows - x[:, here].shape[1]
+            part = np.pad(x[:, here], ((0, 0), (0, none), (0, 0)))
+            h, c = (np.pad(state[here], ((0, none), (0, 0))) for state in states)
+            answers.append([value[..., : self.rows - none, :] for value in self._ask(part, h, c)])
+        y, *last = zip(*answers, strict=True)
+        return [np.concatenate(y, 1), *(np.concatenate(part) for part in last)]
+
+    def _ask(self, x: Array, h: Array, c: Array) -> list[Array]:
+        interpreter = self.opened()
+        (taken,), (given,) = interpreter.get_input_details(), interpreter.get_output_details()
+        interpreter.resize_tensor_input(taken["index"], x.shape)
+        interpreter.allocate_tensors()
+        for index, value in ((taken["index"], x), (self.h, h), (self.c, c)):
+            interpreter.set_tensor(index, np.ascontiguousarray(value, np.float32))
+        interpreter.invoke()
+        return [interpreter.get_tensor(index) for index in (given["index"], self.h, self.c)]
+
+
+def _ask(parts: Sequence[_LayerModel | _FusedModel], asked: PieceInputs) -> Answer:
     """Ask the directions of a layer in turn, and return the layer's answer."""
     x, h, c = (value.astype(np.float32) for value in (asked.x, asked.h, asked.c))
     answers = [
@@ -333,9 +378,14 @@ def _ask(parts: Sequence[_LayerModel], asked: PieceInputs) -> Answer:
     return np.concatenate(y, 2), ends[0], ends[1] if len(ends) > 1 else None
 
 
-def _part(model: TfliteModel, loop: tuple[Any, Any], direction: int) -> _LayerModel:
-    """Cut a loop of a model out as a model for asking. Raises UncutError."""
+def _part(model: TfliteModel, loop: tuple[Any, Any], direction: int) -> _LayerModel | _FusedModel:
+    """Cut a loop or a fused op of a model out as a model for asking. Raises UncutError."""
     part = cut(model, *loop, backward=direction > 0)
+    graph, op = loop
+    if model.code(op) != OPS.WHILE:
+        h, c = (int(op.inputs[place]) for place in _STATES)
+        opened = cache(partial(open_subgraph, model, part.alone))
+        return _FusedModel(opened, h, c, int(graph.tensors[h].shape[0]), direction > 0)
     sizes = _sizes(model, *loop)
     return _LayerModel(
         cache(partial(open_subgraph, model, part.alone)), part.inputs, "y" in part.gives, sizes, direction > 0
@@ -343,7 +393,9 @@ def _part(model: TfliteModel, loop: tuple[Any, Any], direction: int) -> _LayerMo
 
 
 def cut(model: TfliteModel, graph: Any, loop: Any, *, backward: bool) -> LoopCut:
-    """Cut a loop with the operators directly before and behind. Raises UncutError."""
+    """Cut a loop or a fused op with the operators directly before and behind. Raises UncutError."""
+    if model.code(loop) != OPS.WHILE:
+        return _cut_fused(model, graph, loop, backward=backward)
     states, blocks, counters = _find_carried(model, loop)
     if not states or len(blocks) != 1:
         raise UncutError("in the file its loop does not carry a state and the outputs of its steps")
@@ -380,6 +432,34 @@ def cut(model: TfliteModel, graph: Any, loop: Any, *, backward: bool) -> LoopCut
     enters = [(name, index) for index, name in taken.inputs.items() if index < len(graph.tensors)]
     enters += [(name, int(loop.inputs[k])) for name, k in named if name != START]
     return LoopCut(graph, alone, operators, [*taken.inputs.values()], enters, gives)
+
+
+#: The operands of a fused op that are its states, h and c.
+_STATES: Final = (18, 19)
+
+
+def _cut_fused(model: TfliteModel, graph: Any, op: Any, *, backward: bool) -> LoopCut:
+    """Cut a fused op, with the reversals around it if it goes backward. Raises UncutError."""
+    first, last = int(op.inputs[0]), int(op.outputs[0])
+    operators, gives = [op], {"y": last}
+    if backward:
+        before = makers_of(graph).get(first)
+        behind = [reader for reader in graph.operators if last in reader.inputs and _reverses(model, graph, reader)]
+        if before is None or not _reverses(model, graph, before):
+            raise UncutError("in the file the input of its backward direction is not turned round")
+        first, operators = int(before.inputs[0]), [before, op, *behind[:1]]
+        gives = {TURNED: last} | ({"y": int(behind[0].outputs[0])} if behind else {})
+    alone = schema.SubGraphT()
+    alone.name, alone.tensors, alone.operators = b"main", [*graph.tensors], operators
+    alone.inputs, alone.outputs = [first], [gives.get("y", last)]
+    return LoopCut(graph, alone, operators, [X], [(X, first)], gives)
+
+
+def _reverses(model: TfliteModel, graph: Any, op: Any) -> bool:
+    """Return True if an operator reverses the first axis, the steps."""
+    if model.code(op) != OPS.REVERSE_V2 or not model.is_constant(axis := graph.tensors[op.inputs[1]]):
+        return False
+    return [int(each) for each in model.constant(axis).ravel()] == [0]
 
 
 def _find_carried(model: TfliteModel, loop: Any) -> tuple[list[int], list[int], list[int]]:

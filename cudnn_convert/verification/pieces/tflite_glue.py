@@ -279,7 +279,9 @@ class _Running:
         """Give the values of a direction of a layer, and note the inputs."""
         entering = [(what, self._value(graph, values, index)) for what, index in layer.cut.enters]
         by_name = dict(entering)
-        h, c, lengths = by_name[H], by_name.get(C), by_name.get(LENGTHS)
+        c, lengths = by_name.get(C), by_name.get(LENGTHS)
+        # A fused op begins with zeros.
+        h = by_name[H] if H in by_name else np.zeros((by_name[X].shape[1], 1), np.float32)
         inputs = [value.reshape(-1, len(h), value.shape[-1]) for what, value in entering if what in (X, ROWS)]
         if not inputs:
             raise LookupError(f"in the artifact {layer.name} has no product of its inputs")
