@@ -195,6 +195,7 @@ _ROWS: Final = {
         computes=Computes.FLOAT32,
         runtime="tflite",
         pieces="tflite_glue",
+        flags=("quantize",),
         sizes=((67, 2),),  # three blocks of its loop, the last one partial
     ),
     "keras": Format(

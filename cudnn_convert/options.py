@@ -112,7 +112,7 @@ class Options:
         "float32", "of matrices in an ONNX file", of="target", choices=("float32", "float16")
     )
     quantize: str | None = _flag(
-        None, "what LSTMs in an ONNX file multiply in", of="target", choices=("int8",)
+        None, "what LSTMs of ONNX, or all of TensorFlow Lite, compute in", of="target", choices=("int8",)
     )
     max_error: float | None = _flag(
         None, "with --quantize: the largest error to accept on --data", of="target", metavar="X"
@@ -191,6 +191,16 @@ class Options:
     def draws_inputs(self) -> bool:
         """True if a proof draws random inputs."""
         return self.verify and self.data is None and self.golden is None
+
+    @property
+    def has_fixed_sizes(self) -> bool:
+        """True if the artifact takes inputs of fixed sizes alone."""
+        return self.lowering == "fused"
+
+    @property
+    def rows(self) -> int:
+        """The rows of a call of an artifact of fixed sizes, where the source leaves them open."""
+        return self.batch or 1
 
     @property
     def streams(self) -> bool:
@@ -294,7 +304,7 @@ class Options:
         """Check the flags of a search against the kind. Raises UsageError."""
         for option in fields(self):
             kinds, value = _KINDS_OF_SEARCH.get(option.name, ()), getattr(self, option.name)
-            is_size = option.name == "steps" and self.lowering == "fused"
+            is_size = option.name == "steps" and self.has_fixed_sizes
             if kinds and value != option.default and self.decode not in kinds and not is_size:
                 expected = f"expected --decode {' or '.join(kinds)}"
                 actual = f"found {self.decode or 'no --decode'}; leave out {flag_of(option.name)}"

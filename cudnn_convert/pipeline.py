@@ -176,7 +176,7 @@ def _with_axes(plan: Plan, options: Options) -> Plan:
     """Name the axes of a plan for an artifact with a graph."""
     form = options.form
     is_graph = form.content is Content.GRAPH and not isinstance(plan, RecurrencesPlan)
-    if not is_graph or stays_whole(plan.model, options):
+    if not is_graph or stays_whole(plan.model, options) or options.has_fixed_sizes:
         return plan
     from cudnn_convert.plan import axes
 
@@ -512,8 +512,10 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
             again["inputs"] = again["inputs"] or _pairs(taken, states)
             again["outputs"] = _pairs(recorded["outputs"], states)
         options = replace(options, **again)
-    stored = recorded["options"].get("weights_dtype", "float32") if recorded else options.weights_dtype
-    options = replace(options, format=form, weights_dtype=stored)
+    written = recorded["options"] if recorded else {}
+    stored = written.get("weights_dtype", "float32") if recorded else options.weights_dtype
+    lowering = written.get("lowering", options.lowering)
+    options = replace(options, format=form, weights_dtype=stored, lowering=lowering)
     again_seed = recorded["options"].get("seed") if recorded else None
     if options.seed is None and is_seed(again_seed):
         options = replace(options, seed=again_seed)

@@ -442,7 +442,6 @@ def _open(file: Path, part: Part) -> runners.Runner:
     dtypes = {key: detail["dtype"] for key, detail in runner.get_input_details().items()}
     inputs = runners.pair_inputs(file, part.signature.inputs, dtypes)
 
-
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
         if is_stateful:  # a call is a sequence of its own
             interpreter.reset_all_variables()

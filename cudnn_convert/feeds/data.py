@@ -35,6 +35,8 @@ FLAG: Final = "--data"
 #: Examples of a call, and in all, unless the user chooses others.
 BATCH: Final = 32
 EXAMPLES: Final = 64
+#: Examples in all for an artifact of fixed sizes, whose numbers of 8 bits are calibrated on them.
+_CALIBRATED: Final = 500
 #: Examples that are drawn from, at most: the first ones, as many as also fit the memory.
 _KNOWN: Final = 10_000
 #: Bytes of the records of a shard, at most, and shards that data without so many have.
@@ -71,7 +73,10 @@ class Data:
         """Return the data named by options, or None."""
         if options.data is None:
             return None
-        return cls(options.data, options.features, options.batch, options.limit_examples, seed)
+        batch, limit = options.batch, options.limit_examples
+        if options.has_fixed_sizes:
+            batch, limit = options.rows, limit or _CALIBRATED
+        return cls(options.data, options.features, batch, limit, seed)
 
     def __str__(self) -> str:
         return FLAG if isinstance(self.pattern, Mapping) else f"{FLAG} {self.name}"

@@ -143,7 +143,9 @@ def names_of_ops(sizes: Sizes) -> list[list[str]]:
     ]
 
 
-def name_weights(recurrence: Recurrence, *, of_cell: Callable[[Cell], Mapping[str, Array]]) -> dict[str, Array]:
+def name_weights(
+    recurrence: Recurrence, *, of_cell: Callable[[Cell], Mapping[str, Array]]
+) -> dict[str, Array]:
     """Return the arrays of a recurrence by the names of variables."""
     return {
         f"{recurrence.shared}/layer_{number}/{direction}_{recurrence.dtype.name}/{name}": value
@@ -155,7 +157,11 @@ def name_weights(recurrence: Recurrence, *, of_cell: Callable[[Cell], Mapping[st
 
 def _read_lstm(cell: Cell) -> dict[str, Array]:
     kernel, recurrent = layouts.columns(cell, layouts.KERAS)
-    arrays = {"kernel": kernel, "recurrent_kernel": recurrent, "bias": layouts.sum_biases(cell, layouts.KERAS)}
+    arrays = {
+        "kernel": kernel,
+        "recurrent_kernel": recurrent,
+        "bias": layouts.sum_biases(cell, layouts.KERAS),
+    }
     return {name: value.astype(np.float32) for name, value in arrays.items()}
 
 

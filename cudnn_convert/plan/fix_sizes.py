@@ -10,47 +10,42 @@ from typing import Final
 import tensorflow as tf
 
 from cudnn_convert.errors import Reason, UnsupportedModelError, UsageError
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import split
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, axes
 from cudnn_convert.values import Axis
 
-#: Rows of a call where the source leaves their number open.
-ROWS: Final = 1
 _BATCH, _TIME = "batch", "time"
 
 
 def fix_sizes(plan: Plan, options: Options) -> Plan:
     """Return a plan whose inputs have no open size, if `options` ask for a fused lowering.
 
-    Open rows become `ROWS`, open steps those of `--steps`. Raises UsageError for `--steps` without an open
-    axis of steps, UnsupportedModelError where a size stays open.
+    Open rows become those of `--batch`, or one; open steps those of `--steps`. Raises UsageError for
+    `--steps` without an open axis of steps, UnsupportedModelError where a size stays open.
     """
-    if options.lowering != "fused" or plan.whole is None:
+    if not options.has_fixed_sizes or plan.whole is None:
         return plan
-    named, shapes, is_timed = axes.name_axes(plan), dict[str, list[int]](), False
-    reasons = []
+    named = axes.name_axes(plan)
+    known: dict[str, list[Axis] | None] = {}
     for key, name in plan.signature.inputs.items():
         stated = plan.graph.shapes.get_tensor_by_name(name).shape
-        known: list[Axis] = [] if stated.rank is None else [*named.get(key, stated.as_list())]
-        is_timed |= any(map(_is_time, known))
-        sizes = [_choose_size(axis, options) for axis in known]
-        if stated.rank is None or None in sizes:
-            reasons.append(_ask_for_sizes(key, name, known, options))
-        else:
-            shapes[split(name)[0]] = [size for size in sizes if size is not None]
-    if reasons:
-        raise UnsupportedModelError(plan.model.path, reasons)
-    if options.steps is not None and not is_timed:
+        known[key] = None if stated.rank is None else [*named.get(key, stated.as_list())]
+    sizes = {
+        key: None if of is None else [_choose_size(axis, options) for axis in of] for key, of in known.items()
+    }
+    if any(of is None or None in of for of in sizes.values()):
+        raise UnsupportedModelError(plan.model.path, [Reason(_ask_for_sizes(plan, known, options))])
+    if options.steps is not None and not any(_is_time(axis) for of in known.values() for axis in of or ()):
         expected = "expected an input with an open number of steps"
-        raise UsageError(f"--steps {options.steps}: {expected}, found sizes that the source fixes; leave it out")
-    described = ", ".join(
-        f"{key} {shapes[split(name)[0]]}" for key, name in plan.signature.inputs.items()
-    )
+        found = "found sizes that the source fixes"
+        raise UsageError(f"--steps {options.steps}: {expected}, {found}; leave it out")
+    note = "sizes are fixed: " + ", ".join(f"{key} {of}" for key, of in sizes.items())
+    shapes = {split(name)[0]: sizes[key] for key, name in plan.signature.inputs.items()}
     graph, whole = (_with_shapes(each, shapes) for each in (plan.graph, plan.whole))
-    return replace(plan, graph=graph, whole=whole, notes=(*plan.notes, f"sizes are fixed: {described}"))
+    return replace(plan, graph=graph, whole=whole, notes=(*plan.notes, note))
 
 
 def _is_time(axis: Axis) -> bool:
@@ -60,26 +55,38 @@ def _is_time(axis: Axis) -> bool:
 def _choose_size(axis: Axis, options: Options) -> int | None:
     """Return the size of an axis, None where nothing fixes it."""
     if axis == _BATCH:
-        return ROWS
+        return options.rows
     if _is_time(axis):
         return options.steps
     return axis if isinstance(axis, int) else None
 
 
-def _ask_for_sizes(key: str, name: str, known: Sequence[Axis], options: Options) -> Reason:
-    open_axes = [axis for axis in known if _choose_size(axis, options) is None]
-    if open_axes and all(map(_is_time, open_axes)):
-        cure = "give the number of steps with --steps"
-    else:
-        cure = f"give all sizes with --inputs, as in --inputs {key}={name}[1,50,10]"
-    actual = str([axis or "?" for axis in known]).replace("'", "") if known else "any shape"
-    return Reason(f"{key}: --lowering fused: expected an input of fixed sizes, found {actual}; {cure}")
+def _ask_for_sizes(plan: Plan, known: Mapping[str, list[Axis] | None], options: Options) -> str:
+    """Return the reason for refusal: the first input of an open size, and the flag that fixes it."""
+    left = {
+        key: None if of is None else [axis for axis in of if _choose_size(axis, options) is None]
+        for key, of in known.items()
+    }
+    key = next(key for key, of in left.items() if of is None or of)
+    shape = known[key]
+    found = "any shape" if shape is None else f"[{', '.join(str(axis or '?') for axis in shape)}]"
+    cure = "give the number of steps with --steps"
+    if not all(of is not None and all(map(_is_time, of)) for of in left.values()):
+        # An open size is shown as 1.
+        items = [
+            f"{key}={plan.source.inputs.get(key, key)}{[size if isinstance(size, int) else 1 for size in known[key] or ()]}"
+            for key in known
+        ]
+        cure = f"give the sizes with --inputs, as in --inputs {','.join(items).replace(', ', ',')}"
+    return f"{key}: --lowering fused: expected an input of fixed sizes, found {found}; {cure}"
 
 
 def _with_shapes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
     """Return the graph with placeholders of known shapes."""
     changes = {}
     for name, shape in shapes.items():
+        if graph.index.nodes[name].op not in ops.ALL_PLACEHOLDERS:
+            continue  # a state, which is a variable of the source
         dtype = tf.as_dtype(graph.index.nodes[name].attr["dtype"].type)
         changes[name] = node_defs.placeholder(name, dtype, tf.TensorShape(shape))
     return replace_nodes(graph, changes)

@@ -11,6 +11,7 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
 from cudnn_convert.report import Verification
 from cudnn_convert.report.values import OutputReport
+from cudnn_convert.verification import effort
 
 
 def check_options(options: Options) -> None:
@@ -25,7 +26,9 @@ def check_options(options: Options) -> None:
             )
         return
     flag = "--quantize"
-    if options.max_error is None:
+    if options.format == "tflite" and not options.has_fixed_sizes:
+        raise UsageError(f"{flag} of TensorFlow Lite needs --lowering fused: loops stay in float32")
+    if options.max_error is None and not options.has_fixed_sizes:
         raise UsageError(f"{flag} needs --max-error: the largest error that you accept")
     if not options.verify:
         raise UsageError(f"{flag} needs a proof of --max-error; leave out --no-verify")
@@ -52,11 +55,20 @@ def failure_message(result: Verification, options: Options) -> str:
         (output for output in result.outputs if not output.passed), key=lambda output: -output.needed
     )
     actual = ", ".join(f"{_worst(output)} in output {output.output}" for output in wrong)
-    expected = f"no error above {options.max_error:g} on {result.data}"
-    leave = "leave out --quantize and --max-error"
+    bound = _describe_bound(options)
+    expected = f"no error above {bound} on {result.data}"
+    given = options.max_error is not None
+    leave = "leave out --quantize and --max-error" if given else "leave out --quantize"
     # A larger bound does not help an output of integers or strings that differs.
-    cure = f"raise --max-error, or {leave}" if all(map(_is_above, wrong)) else leave
+    more = "raise --max-error" if given else "give a larger one with --max-error"
+    cure = f"{more}, or {leave}" if all(map(_is_above, wrong)) else leave
     return f"--quantize: expected {expected}, found {actual}; {cure}"
+
+
+def _describe_bound(options: Options) -> str:
+    if options.max_error is not None:
+        return f"{options.max_error:g}"
+    return f"1/{1 / effort.SHARE_OF_INT8:.0f} of an output's spread"
 
 
 def _worst(output: OutputReport) -> str:
@@ -82,7 +94,9 @@ def note(result: Verification, options: Options) -> str:
         if worst is None
         else f"largest error {figures[worst]:.2e} in output {worst}"
     )
-    return f"{options.quantize}: {message}, on {result.data}; --max-error {options.max_error:g}"
+    most = _describe_bound(options)
+    bound = f"at most {most}" if options.max_error is None else f"--max-error {most}"
+    return f"{options.quantize}: {message}, on {result.data}; {bound}"
 
 
 def add_errors(text: str, result: Verification) -> str:

@@ -9,7 +9,7 @@ compiler/mlir/lite/schema/schema.fbs (Metadata, Buffer, OperatorCode).
 
 import re
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from cudnn_convert.artifacts.tflite import flex_ops, pack_model, schema, unpack_model
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
+from cudnn_convert.feeds.data import Data, read_calls
 from cudnn_convert.formats import TFLITE_KEY, part_file
 from cudnn_convert.graph import safe_ops
 from cudnn_convert.graph.graph import Graph, prune
@@ -54,8 +55,10 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     """Write a file for each part of a plan; return notes on Flex ops."""
     ends = [*plan.signature.tensors, *(name for part in plan.all_parts for name in part.signature.tensors)]
     ends, values = [*dict.fromkeys(ends)], plan.model.variables
-    is_fused = options.lowering == "fused"
-    lowered = tflite.lower_tflite(plan.graph, plan.recurrences, values, ends=ends, fused=is_fused)
+    lowered = tflite.lower_tflite(
+        plan.graph, plan.recurrences, values, ends=ends, fused=options.has_fixed_sizes
+    )
+    examples = _read_examples(options)
     notes = []
     for part in plan.all_parts:
         file = part_file(path, part.name, ".tflite")
@@ -68,6 +71,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             user=plan.find_user_graph(part.signature),
             recurrences={recurrence.node for recurrence in plan.recurrences},
             fused=lowered.fused,
+            examples=examples,
         )
         notes += [f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(ops)}"] if ops else []
     return tuple(notes)
@@ -83,11 +87,13 @@ def write(
     user: UserGraph | None = None,
     recurrences: Collection[str] = (),
     fused: Mapping[str, Cell] = _NONE,
+    examples: Sequence[Mapping[str, Array]] = (),
 ) -> tuple[str, ...]:
     """Write a frozen float32 GraphDef to `path`; return the ops in need of Flex.
 
     `user` is the user's graph, where a cut may be advised, by default this one; `recurrences` are its
-    recurrences, which every advised cut keeps. `fused` has the cells of fused ops by the ops' names. The file has the one signature `serving_default`, with the
+    recurrences, which every advised cut keeps. `fused` has the cells of fused ops by the ops' names. With
+    `examples`, calls by key, the file computes in 8 bits, calibrated on them. The file has the one signature `serving_default`, with the
     keys of `signature`, and deterministic bytes. Raises UnsupportedModelError with a line for each op that
     TensorFlow Lite lacks, or without `built_in` that Flex lacks too.
     """
@@ -100,7 +106,7 @@ def write(
         raise UnsupportedModelError("tflite", reasons)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         write_saved_model.write(Path(folder), pruned, [Part(SERVING, signature)], {}, provenance="")
-        content = _run_converter(folder, cuts, built_in=built_in)
+        content = _run_converter(folder, cuts, examples, built_in=built_in)
     model = unpack_model(content)
     _name_fused_ops(model, fused)
     infinities.restore_infinities(model, pruned)
@@ -123,7 +129,9 @@ def _name_fused_ops(model: Any, cells: Mapping[str, Cell]) -> None:
             kernels = _read_recurrent_kernels(model, graph, op) if left else None
             if kernels is None:
                 continue
-            alike = {name: cell for name, cell in left.items() if cell.recurrent_kernel.shape == kernels.shape}
+            alike = {
+                name: cell for name, cell in left.items() if cell.recurrent_kernel.shape == kernels.shape
+            }
             gaps = {name: np.abs(cell.recurrent_kernel - kernels).max() for name, cell in alike.items()}
             name = min(gaps, key=lambda name: gaps[name])
             graph.tensors[op.outputs[0]].name = name.encode()
@@ -145,23 +153,36 @@ def _read_recurrent_kernels(model: Any, graph: Any, op: Any) -> Array | None:
     return np.stack(kernels)
 
 
-def _run_converter(folder: str, cuts: CutFinder, *, built_in: bool) -> bytes:
+def _read_examples(options: Options) -> list[dict[str, Array]]:
+    """Read the calls that calibrate a file of 8 bits. Empty without `--quantize`."""
+    data = Data.of(options, seed=options.seed or 0) if options.quantize else None
+    return [] if data is None else read_calls(data).feeds
+
+
+def _run_converter(
+    folder: str, cuts: CutFinder, examples: Sequence[Mapping[str, Array]], *, built_in: bool
+) -> bytes:
     try:
-        return _by(folder, _BUILT_IN)
+        return _by(folder, _BUILT_IN, examples)
     except Exception as error:  # the converter raises its own, MLIR's and Python's
         if built_in:
             # No kernel of TensorFlow stands in for what the converter calls a custom op.
             more = "" if _CUSTOM in str(error) else "write a kernel of TensorFlow's unproven with --no-verify"
             raise UnsupportedModelError("tflite", _reasons(error, cuts, more)) from error
     try:
-        return _by(folder, _ALL)
+        return _by(folder, _ALL, examples)
     except Exception as error:
         raise UnsupportedModelError("tflite", _reasons(error, cuts)) from error
 
 
-def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
+def _by(folder: str, ops: tuple[Any, ...], examples: Sequence[Mapping[str, Array]]) -> bytes:
     converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[SERVING])
     converter.target_spec.supported_ops = list(ops)
+    if examples:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.representative_dataset = lambda: ((SERVING, dict(example)) for example in examples)
+        # Ops without a kernel of 8 bits stay as they are.
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8, *ops]
     content: bytes = converter.convert()
     return content
 

@@ -352,7 +352,7 @@ def ask_pieces(
 ) -> tuple[tuple[PieceReport, ...], GlueReport | None]:
     """Ask each recurrence of a file, and the glue where outputs may hide the glue."""
     plan, options = settings.plan, settings.options
-    if not isinstance(artifact, Path) or options.max_error is not None:
+    if not isinstance(artifact, Path) or options.quantize is not None:
         return (), None
     # What does not verify needs none of it.
     from cudnn_convert.verification.pieces import ask

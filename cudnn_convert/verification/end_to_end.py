@@ -82,13 +82,19 @@ class Comparison:
     def _choose_tolerances(self, noise: Sequence[float]) -> dict[str, compare.Tolerance]:
         """Choose the tolerance of each output; `noise` has the largest difference per wanted tensor."""
         golden, given, bounds = self.settings.golden, self.settings.options, {}
-        for key, kind, floor in zip(self.settings.plan.signature.outputs, self.kinds, noise, strict=False):
+        outputs, kinds = self.settings.plan.signature.outputs, self.kinds
+        for key, kind, floor, most in zip(outputs, kinds, noise, self._largest_errors(), strict=False):
             margin = effort.NOISE_MARGIN_OF_HALF if kind.name in COARSE else effort.NOISE_MARGIN
-            bound = compare.tolerance(
-                kind, floor, atol=given.atol, rtol=given.rtol, most=given.max_error, margin=margin
-            )
+            bound = compare.tolerance(kind, floor, atol=given.atol, rtol=given.rtol, most=most, margin=margin)
             bounds[key] = golden.bound(bound, kind, floor) if golden else bound
         return bounds
+
+    def _largest_errors(self) -> list[float | None]:
+        """Return the largest error of each wanted tensor of an artifact that is inexact on purpose."""
+        options, count = self.settings.options, len(self.settings.wanted)
+        if options.max_error is not None or options.quantize is None:
+            return [options.max_error] * count
+        return [effort.SHARE_OF_INT8 * self._spread(position) for position in range(count)]
 
     def reports(self, noise: Sequence[float]) -> tuple[OutputReport, ...]:
         """Return the report of each output over all feeds."""
@@ -104,11 +110,10 @@ class Comparison:
 
     def choose_bounds(self, noise: Sequence[float]) -> Bounds:
         """Choose the bounds for the outputs."""
-        settings, least = self.settings, self.settings.options.max_error or 0.0
-        golden = settings.golden
+        settings, golden = self.settings, self.settings.golden
         floors = {
-            name: max(floor if golden is None else golden.widen(floor), least)
-            for name, floor in zip(settings.wanted, noise, strict=True)
+            name: max(floor if golden is None else golden.widen(floor), least or 0.0)
+            for name, floor, least in zip(settings.wanted, noise, self._largest_errors(), strict=True)
         }
         deciding = {name: floors[name] for name, _ in settings.scores.values()}
         return Bounds(self._choose_tolerances(noise), deciding, self._axes_of_time())
@@ -171,7 +176,9 @@ class Comparison:
 
     def spread(self, output: str) -> float:
         """Return the distance between the extreme finite values of a source's output."""
-        position = [*self.settings.plan.signature.outputs].index(output)
+        return self._spread([*self.settings.plan.signature.outputs].index(output))
+
+    def _spread(self, position: int) -> float:
         values = [values[position] for values in self.expected]
         if values[0].dtype.kind not in "fV":  # judged exactly
             return 0.0

@@ -57,8 +57,8 @@ class Settings:
 
     @property
     def has_bound(self) -> bool:
-        """True if the user gave a bound."""
-        return (self.options.atol, self.options.rtol, self.options.max_error) != (None, None, None)
+        """True if the user gave a bound, or asked for an inexact artifact."""
+        return (self.options.atol, self.options.rtol, self.options.quantize) != (None, None, None)
 
     @property
     def is_large(self) -> bool:

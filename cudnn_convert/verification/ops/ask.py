@@ -58,7 +58,7 @@ def report(
         module = FORMATS[artifact.form].runtime
         if module == "tensorflow":
             return _compare_structure(artifact, is_copy=is_copy)
-        if module and settings.options.max_error is None:
+        if module and settings.options.quantize is None:
             return _ask_regions(artifact, settings, feeds, is_fresh=is_fresh)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         reason = first_line(cause)

@@ -444,7 +444,9 @@ def _cut_fused(model: TfliteModel, graph: Any, op: Any, *, backward: bool) -> Lo
     operators, gives = [op], {"y": last}
     if backward:
         before = makers_of(graph).get(first)
-        behind = [reader for reader in graph.operators if last in reader.inputs and _reverses(model, graph, reader)]
+        behind = [
+            reader for reader in graph.operators if last in reader.inputs and _reverses(model, graph, reader)
+        ]
         if before is None or not _reverses(model, graph, before):
             raise UncutError("in the file the input of its backward direction is not turned round")
         first, operators = int(before.inputs[0]), [before, op, *behind[:1]]
