@@ -67,12 +67,13 @@ _OTHERS: Final[dict[int, str]] = {
 class LiteGraph:
     """A graph; `pieces` names the loop or fused op of each recurrence's layer and direction.
 
-    `fused` has the cells of fused ops by name.
+    `fused` has the cells of fused ops by name; `notes` are for the user.
     """
 
     graph: Graph
     pieces: tuple[dict[str, Any], ...]
     fused: Mapping[str, Cell] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def lower_tflite(
@@ -114,7 +115,7 @@ def _lower_fused(
     pieces = tuple(_pieces(fused))
     cells = [cell for recurrence in fused for layer in recurrence.cells for cell in layer]
     names = [piece["piece"] for piece in pieces]
-    return LiteGraph(lowered, pieces, dict(zip(names, cells, strict=True)))
+    return LiteGraph(lowered, pieces, dict(zip(names, cells, strict=True)), tuple(tflite_fused.notes(sized)))
 
 
 def _choose_cells(recurrence: Recurrence) -> Callable[..., CellSteps]:

@@ -107,6 +107,18 @@ def _find_reason(graph: Graph, recurrence: Recurrence, ends: Collection[str]) ->
     return ""
 
 
+def notes(sized: Sequence[Sized]) -> Iterator[str]:
+    """Yield a note on the states of fused ops, and on each unrolled recurrence."""
+    if not all(each.reason for each in sized):
+        yield (
+            "fused LSTMs keep their states from call to call: reset them before each sequence with "
+            "Interpreter.reset_all_variables() of TensorFlow Lite, or Reset() of TensorFlow Lite Micro"
+        )
+    for each in sized:
+        if each.reason:
+            yield f"{each.recurrence.node} is unrolled into {each.steps} steps: {each.reason}"
+
+
 def fuse(sized: Sized) -> lower.WeightForm:
     """Return the form of a recurrence whose layers are fused ops."""
 

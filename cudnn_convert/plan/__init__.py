@@ -65,6 +65,7 @@ class Streaming:
     last step. `lengths` are the keys of inputs that hold the length of each row: a chunk from step `t` on
     with `n` steps takes `clip(length - t, 0, n)`. `rows` maps keys of inputs to the axis of their rows, if
     their number is open. `begins` are tensors of the source by key that only made states to begin with.
+    `chunk` is the number of steps of every chunk, None where it is open.
     """
 
     states: tuple[StreamState, ...]
@@ -79,6 +80,7 @@ class Streaming:
     encoded: tuple[EncodedTensor, ...] = ()
     encode: Part | None = None
     whole: Plan | None = None
+    chunk: int | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -3,7 +3,7 @@
 A microcontroller reserves the memory of every tensor before the first call, so its file has no open size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -14,10 +14,12 @@ from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import split
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, axes
+from cudnn_convert.plan import Plan, Streaming, axes
 from cudnn_convert.values import Axis
 
 _BATCH, _TIME = "batch", "time"
+#: Chunks of a sequence in a proof of a streamed model.
+_CHUNKS: Final = 3
 
 
 def fix_sizes(plan: Plan, options: Options) -> Plan:
@@ -28,14 +30,8 @@ def fix_sizes(plan: Plan, options: Options) -> Plan:
     """
     if not options.has_fixed_sizes or plan.whole is None:
         return plan
-    named = axes.name_axes(plan)
-    known: dict[str, list[Axis] | None] = {}
-    for key, name in plan.signature.inputs.items():
-        stated = plan.graph.shapes.get_tensor_by_name(name).shape
-        known[key] = None if stated.rank is None else [*named.get(key, stated.as_list())]
-    sizes = {
-        key: None if of is None else [_choose_size(axis, options) for axis in of] for key, of in known.items()
-    }
+    known = _name_axes(plan)
+    sizes = _choose_sizes(known, options)
     if any(of is None or None in of for of in sizes.values()):
         raise UnsupportedModelError(plan.model.path, [Reason(_ask_for_sizes(plan, known, options))])
     if options.steps is not None and not any(_is_time(axis) for of in known.values() for axis in of or ()):
@@ -43,9 +39,41 @@ def fix_sizes(plan: Plan, options: Options) -> Plan:
         found = "found sizes that the source fixes"
         raise UsageError(f"--steps {options.steps}: {expected}, {found}; leave it out")
     note = "sizes are fixed: " + ", ".join(f"{key} {of}" for key, of in sizes.items())
+    fixed = _with_sizes(plan, sizes)
+    return replace(fixed, notes=(*plan.notes, note), streaming=_fix_chunks(plan, options))
+
+
+def _fix_chunks(plan: Plan, options: Options) -> Streaming | None:
+    """Return how a plan is run in chunks of `--steps`, and its source on several of them."""
+    if plan.streaming is None or plan.streaming.whole is None or options.steps is None:
+        return plan.streaming
+    whole = plan.streaming.whole
+    sizes = _choose_sizes(_name_axes(whole), replace(options, steps=_CHUNKS * options.steps))
+    return replace(plan.streaming, chunk=options.steps, whole=_with_sizes(whole, sizes))
+
+
+def _name_axes(plan: Plan) -> dict[str, list[Axis] | None]:
+    """Return the axes of each input by key, None for one of any rank."""
+    named, known = axes.name_axes(plan), dict[str, list[Axis] | None]()
+    for key, name in plan.signature.inputs.items():
+        stated = plan.graph.shapes.get_tensor_by_name(name).shape
+        known[key] = None if stated.rank is None else [*named.get(key, stated.as_list())]
+    return known
+
+
+def _choose_sizes(
+    known: Mapping[str, list[Axis] | None], options: Options
+) -> dict[str, list[int | None] | None]:
+    """Return the sizes of each input by key, None for each that nothing fixes."""
+    return {
+        key: None if of is None else [_choose_size(axis, options) for axis in of] for key, of in known.items()
+    }
+
+
+def _with_sizes(plan: Plan, sizes: Mapping[str, list[int | None] | None]) -> Plan:
     shapes = {split(name)[0]: sizes[key] for key, name in plan.signature.inputs.items()}
     graph, whole = (_with_shapes(each, shapes) for each in (plan.graph, plan.whole))
-    return replace(plan, graph=graph, whole=whole, notes=(*plan.notes, note))
+    return replace(plan, graph=graph, whole=whole)
 
 
 def _is_time(axis: Axis) -> bool:
@@ -81,12 +109,12 @@ def _ask_for_sizes(plan: Plan, known: Mapping[str, list[Axis] | None], options: 
     return f"{key}: --lowering fused: expected an input of fixed sizes, found {found}; {cure}"
 
 
-def _with_shapes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> Graph:
+def _with_shapes(graph: Graph, shapes: Mapping[str, list[int | None] | None]) -> Graph:
     """Return the graph with placeholders of known shapes."""
     changes = {}
     for name, shape in shapes.items():
-        if graph.index.nodes[name].op not in ops.ALL_PLACEHOLDERS:
-            continue  # a state, which is a variable of the source
+        if name not in graph.index.nodes or graph.index.nodes[name].op not in ops.ALL_PLACEHOLDERS:
+            continue  # a state, which is no input of the source
         dtype = tf.as_dtype(graph.index.nodes[name].attr["dtype"].type)
         changes[name] = node_defs.placeholder(name, dtype, tf.TensorShape(shape))
     return replace_nodes(graph, changes)

@@ -52,7 +52,7 @@ def prepare(plan: Plan, options: Options) -> Plan:
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Write a file for each part of a plan; return notes on Flex ops."""
+    """Write a file for each part of a plan; return notes on fused ops, unrolled ones and Flex ops."""
     ends = [*plan.signature.tensors, *(name for part in plan.all_parts for name in part.signature.tensors)]
     ends, values = [*dict.fromkeys(ends)], plan.model.variables
     lowered = tflite.lower_tflite(
@@ -74,7 +74,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             examples=examples,
         )
         notes += [f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(ops)}"] if ops else []
-    return tuple(notes)
+    return (*lowered.notes, *notes)
 
 
 def write(

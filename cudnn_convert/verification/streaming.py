@@ -69,15 +69,20 @@ def run_in_chunks(comparison: Comparison, runner: runners.Runner) -> tuple[Chunk
     if streaming is None:
         return ()
     chunked = []
-    for what, sizes in list_kinds(comparison.settings.seed).items():
+    for what, sizes in list_kinds(comparison.settings.seed, streaming.chunk).items():
         feeds = [by_key(plan, feed) for feed in comparison.trial.feeds]
         answers = [answer_in_chunks(streaming, runner, feed, sizes) for feed in feeds]
         chunked.append(Chunked(what, replace(comparison, answers=answers)))
     return tuple(chunked)
 
 
-def list_kinds(seed: int) -> dict[str, list[int]]:
-    """Return the sizes of chunks of each kind; the sizes repeat."""
+def list_kinds(seed: int, chunk: int | None = None) -> dict[str, list[int]]:
+    """Return the sizes of chunks of each kind; the sizes repeat.
+
+    An artifact that takes `chunk` steps alone has one kind.
+    """
+    if chunk is not None:
+        return {f"of {chunk}": [chunk]}
     rng = np.random.default_rng(seed)
     ragged = [int(size) for size in rng.integers(1, effort.MOST_RAGGED_STEPS + 1, effort.RAGGED_CHUNKS)]
     return {f"of {size}": [size] for size in effort.CHUNK_STEPS} | {"of ragged sizes": ragged}
@@ -138,7 +143,7 @@ def run_from_the_start(
     assert streaming is not None
     whole = comparison.settings.plan
     chunked = []
-    for what, sizes in list_kinds(comparison.settings.seed).items():
+    for what, sizes in list_kinds(comparison.settings.seed, streaming.chunk).items():
         answers = []
         for by_tensor, values in zip(comparison.trial.feeds, comparison.trial.exact, strict=True):
             feed, exact = by_key(whole, by_tensor), dict(zip(whole.signature.outputs, values, strict=False))
