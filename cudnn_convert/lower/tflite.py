@@ -50,7 +50,7 @@ from cudnn_convert.lower import (
 )
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
 from cudnn_convert.lower.tensorflow.while_loop import CellSteps, State
-from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes, Tensor
+from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Tensor
 from cudnn_convert.private import tf_private
 from cudnn_convert.weights import layouts
 

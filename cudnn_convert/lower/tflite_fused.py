@@ -1,21 +1,21 @@
 """Lowers recurrences to fused LSTM ops or to unrolled steps, for microcontrollers.
 
-TensorFlow Lite Micro reserves all memory before the first call. It therefore takes no open size, and its
-kernels of loops and of TensorFlow's own ops are few. An LSTM that begins with zeros becomes one
-UNIDIRECTIONAL_SEQUENCE_LSTM op for each layer and direction. Every other recurrence is unrolled, step by step.
+TensorFlow Lite Micro reserves all memory before the first call. It takes no open size, and has few kernels.
+An LSTM that begins with zeros becomes one UNIDIRECTIONAL_SEQUENCE_LSTM op for each layer and direction. Every
+other recurrence is unrolled, step by step.
 
 The converter makes the op of a function that is marked as the LSTM of Keras: the function's arguments are the
 op's operands. It takes the function's last and its second output, and ignores the body.
 
     before:  y = CudnnRNN(x [25, 1, 10], 0, 0, params)
     after:   y = PartitionedCall(x, 0, 0, kernel, recurrent, bias), api_implements="lstm_y/layer_0_forward"
-    in the file:  y = UNIDIRECTIONAL_SEQUENCE_LSTM(x, 4 kernels, 4 recurrent kernels, 4 biases, 2 variables)
+    in the file:  y = UNIDIRECTIONAL_SEQUENCE_LSTM(x, 4 kernels, 4 recurrent kernels, 4 biases, states)
 
 The op keeps both states in variables from call to call. A caller resets them before each sequence.
 
 Source: tensorflow v2.21.0 compiler/mlir/lite/transforms/prepare_composite_functions_tf.cc
-(CheckFusableKerasLstm, ConvertTFAPIImplements), compiler/mlir/lite/utils/lstm_utils.cc (ConvertKerasLSTMLayer:
-gates in the order i, f, c, o), lite/kernels/unidirectional_sequence_lstm.cc.
+(CheckFusableKerasLstm, ConvertTFAPIImplements), compiler/mlir/lite/utils/lstm_utils.cc
+(ConvertKerasLSTMLayer: gates in the order i, f, c, o), lite/kernels/unidirectional_sequence_lstm.cc.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -91,20 +91,20 @@ def _find_reason(graph: Graph, recurrence: Recurrence, ends: Collection[str]) ->
     """Return the reason against fused ops for a recurrence, or ""."""
     sizes, index = recurrence.sizes, graph.index
     operands = index.data_inputs(index.nodes[recurrence.node])
-    if sizes.mode is not Mode.LSTM:
-        return f"the fused op computes LSTMs, and this is a {sizes.mode.value}"
-    if recurrence.lengths:
-        return "the fused op takes no lengths of rows"
-    if sizes.projection:
-        return "the fused op of microcontrollers has no projection"
-    if any(cell.peepholes is not None for layer in recurrence.cells for cell in layer):
-        return "the fused op of microcontrollers has no peepholes"
-    if not all(zeros.is_zeros(index, tensor(operands[place]), {}) for place in (INPUT_H, INPUT_C)):
-        return "the fused op begins with zeros"
-    read = f"{recurrence.node}:{_OUTPUT_C}"
-    if read in ends or any(index.consumers(recurrence.node, _OUTPUT_C)):
-        return "the fused op gives no final cell state"
-    return ""
+    begins = [tensor(operands[place]) for place in (INPUT_H, INPUT_C)]
+    ends_in = f"{recurrence.node}:{_OUTPUT_C}"
+    has_peepholes = any(cell.peepholes is not None for layer in recurrence.cells for cell in layer)
+    obstacles = {
+        f"the fused op computes LSTMs, and this is a {sizes.mode.value}": sizes.mode is not Mode.LSTM,
+        "the fused op takes no lengths of rows": recurrence.lengths,
+        "the fused op of microcontrollers has no projection": bool(sizes.projection),
+        "the fused op of microcontrollers has no peepholes": has_peepholes,
+        "the fused op begins with zeros": not all(zeros.is_zeros(index, begin, {}) for begin in begins),
+        "the fused op gives no final cell state": (
+            ends_in in ends or any(index.consumers(recurrence.node, _OUTPUT_C))
+        ),
+    }
+    return next((reason for reason, stands in obstacles.items() if stands), "")
 
 
 def notes(sized: Sequence[Sized]) -> Iterator[str]:
@@ -201,7 +201,8 @@ def _mark_as_lstm(name: str, sized: Sized) -> Callable[..., Any]:
         return h, tf.zeros([steps, rows, units]) + x[:1, :, :1], h, h, tf.constant(0.0)
 
     attributes = {"api_implements": f"lstm_{name}", "time_major": True, "go_backwards": False}
-    return tf.function(lstm, autograph=False, experimental_attributes=attributes)
+    marked: Callable[..., Any] = tf.function(lstm, autograph=False, experimental_attributes=attributes)
+    return marked
 
 
 def _call_layer(

@@ -101,10 +101,8 @@ def _ask_for_sizes(plan: Plan, known: Mapping[str, list[Axis] | None], options: 
     cure = "give the number of steps with --steps"
     if not all(of is not None and all(map(_is_time, of)) for of in left.values()):
         # An open size is shown as 1.
-        items = [
-            f"{key}={plan.source.inputs.get(key, key)}{[size if isinstance(size, int) else 1 for size in known[key] or ()]}"
-            for key in known
-        ]
+        shown = {key: [size if isinstance(size, int) else 1 for size in known[key] or ()] for key in known}
+        items = [f"{key}={plan.source.inputs.get(key, key)}{sizes}" for key, sizes in shown.items()]
         cure = f"give the sizes with --inputs, as in --inputs {','.join(items).replace(', ', ',')}"
     return f"{key}: --lowering fused: expected an input of fixed sizes, found {found}; {cure}"
 

@@ -93,7 +93,8 @@ def write(
 
     `user` is the user's graph, where a cut may be advised, by default this one; `recurrences` are its
     recurrences, which every advised cut keeps. `fused` has the cells of fused ops by the ops' names. With
-    `examples`, calls by key, the file computes in 8 bits, calibrated on them. The file has the one signature `serving_default`, with the
+    `examples`, calls by key, the file computes in 8 bits, calibrated on them. The file has the one signature
+    `serving_default`, with the
     keys of `signature`, and deterministic bytes. Raises UnsupportedModelError with a line for each op that
     TensorFlow Lite lacks, or without `built_in` that Flex lacks too.
     """
@@ -136,10 +137,18 @@ def _name_fused_ops(model: Any, cells: Mapping[str, Cell]) -> None:
             name = min(gaps, key=lambda name: gaps[name])
             graph.tensors[op.outputs[0]].name = name.encode()
             del left[name]
+    if left:
+        expected = "expected a fused op, found none: TensorFlow's converter left it out"
+        raise UnsupportedModelError(
+            "tflite", [f"{name}: {expected}; leave out --lowering fused" for name in left]
+        )
 
 
 def _read_recurrent_kernels(model: Any, graph: Any, op: Any) -> Array | None:
-    """Read the recurrent kernels `[4, units, units]` of a fused op in the order i, f, c, o; None for others."""
+    """Read the recurrent kernels `[4, units, units]` of a fused op, gates in the order i, f, c, o.
+
+    Returns None for any other op.
+    """
     kind = model.operatorCodes[op.opcodeIndex]
     if max(kind.builtinCode, kind.deprecatedBuiltinCode) != _LSTM:
         return None
