@@ -168,13 +168,10 @@ def name_weights(
 
 
 def _read_lstm(cell: Cell) -> dict[str, Array]:
-    kernel, recurrent = layouts.columns(cell, layouts.KERAS)
-    arrays = {
-        "kernel": kernel,
-        "recurrent_kernel": recurrent,
-        "bias": layouts.sum_biases(cell, layouts.KERAS),
-    }
-    return {name: value.astype(np.float32) for name, value in arrays.items()}
+    """Return a cell's arrays in float32, the sum of both biases too."""
+    arrays = [*layouts.columns(cell, layouts.KERAS), *layouts.biases(cell, layouts.KERAS)]
+    kernel, recurrent, bias, recurrent_bias = (value.astype(np.float32) for value in arrays)
+    return {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias + recurrent_bias}
 
 
 def _with_sizes(stack: Stack, sized: Sized) -> Stack:
