@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +151,101 @@ def test_constant_lengths_leave_a_recurrence_to_the_outputs(tmp_path: Path) -> N
     assert found.message == (
         "not asked by itself: in the file the lengths of its rows are constants of its loop"
     )
+
+
+def fused(path: Path, *, backward: bool = True) -> tuple[Path, Path]:
+    """A source whose outputs hide two LSTM layers, and its file of fused ops."""
+    case = Case(Mode.LSTM, 2, 2 if backward else 1, units=6)
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [9, 2, 4], "x")
+        states = tf.zeros([case.depth, 2, 6])
+        tf.identity(case.op_call(x, states, states, name="rnn").output * 1e-6, "answer")
+    source, out = path / "source.pb", path / "model.tflite"
+    source.write_bytes(graph.as_graph_def().SerializeToString())
+    proof = cudnn_convert.convert(source, out, outputs="answer", lowering="fused").verification
+    assert proof is not None
+    assert [(one.layers, one.asked, one.passed) for one in proof.recurrences] == [
+        ((0,), True, True),
+        ((1,), True, True),
+    ]
+    assert max(one.needed for one in proof.recurrences) < 0.5
+    assert min(one.weakest or 0 for one in proof.recurrences) >= 5
+    return source, out
+
+
+def list_fused(model: Any) -> list[Any]:
+    kind = schema.BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_LSTM
+    return [
+        op for op in model.subgraphs[0].operators if model.operatorCodes[op.opcodeIndex].builtinCode == kind
+    ]
+
+
+def exchange(op: Any, first: int, second: int) -> None:
+    op.inputs[first], op.inputs[second] = op.inputs[second], op.inputs[first]
+
+
+def exchange_ops(first: Any, second: Any, place: int) -> None:
+    first.inputs[place], second.inputs[place] = second.inputs[place], first.inputs[place]
+
+
+def nudge_operand(model: Any, *, number: int, place: int) -> None:
+    """One value is off by a thousandth of its matrix' norm, or of all biases'."""
+    op = list_fused(model)[number]
+    tensor = model.subgraphs[0].tensors[op.inputs[place]]
+    buffer = model.buffers[tensor.buffer]
+    value = np.frombuffer(bytes(bytearray(buffer.data)), np.float32).copy()
+    value[-2] += 1e-3 * np.linalg.norm(value) * (1 if len(tensor.shape) > 1 else 2)
+    buffer.data = np.frombuffer(value.tobytes(), np.uint8)
+
+
+def drop_reversal(model: Any) -> None:
+    """The readers of what is turned round read it as it was."""
+    graph, kind = model.subgraphs[0], schema.BuiltinOperator.REVERSE_V2
+    turned = [op for op in graph.operators if model.operatorCodes[op.opcodeIndex].builtinCode == kind]
+    for op in graph.operators:
+        op.inputs = [turned[-1].inputs[0] if k == turned[-1].outputs[0] else k for k in op.inputs]
+    graph.operators.remove(turned[-1])
+
+
+#: The operands 1 to 4 are kernels, 5 to 8 recurrent kernels, 12 to 15 biases, each in the order i, f, c, o.
+OPERANDS = (*range(1, 9), *range(12, 16))
+
+
+CHANGES = {
+    **{
+        f"operand {place} of op {number}": partial(nudge_operand, number=number, place=place)
+        for number in (0, -1)
+        for place in OPERANDS
+    },
+    "gates i and f": lambda model: [exchange(list_fused(model)[1], k, k + 1) for k in (1, 5, 12)],
+    "recurrent gates c and o": lambda model: exchange(list_fused(model)[2], 7, 8),
+    "directions": lambda model: [exchange_ops(*list_fused(model)[2:4], k) for k in OPERANDS],
+    "a reversal": drop_reversal,
+}
+#: A weight, a gate and the order of steps; `make test-every` has all.
+FIRST = ("operand 6 of op -1", "recurrent gates c and o", "a reversal")
+
+
+def list_unseen(folder: Path, names: Iterable[str]) -> list[str]:
+    """The changes of a file of fused ops that a verification does not see."""
+    source, out = fused(folder)
+    content, unseen = out.read_bytes(), []
+    for name in names:
+        model = flatbuffer_utils.read_model_from_bytearray(bytearray(content))
+        CHANGES[name](model)
+        flatbuffer_utils.write_model(model, str(out))
+        try:
+            cudnn_convert.verify(source, out)
+        except VerificationError:
+            continue
+        unseen.append(name)
+    return unseen
+
+
+def test_a_change_of_a_fused_op_is_seen(tmp_path: Path) -> None:
+    assert not list_unseen(tmp_path, FIRST)
+
+
+@pytest.mark.slow("cudnn_convert/verification/pieces/tflite", "cudnn_convert/lower/tflite_fused.py")
+def test_every_change_of_a_fused_op_is_seen(tmp_path: Path) -> None:
+    assert not list_unseen(tmp_path, CHANGES.keys() - {*FIRST})
