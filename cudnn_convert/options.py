@@ -117,7 +117,7 @@ class Options:
     max_error: float | None = _flag(
         None, "with --quantize: the largest error to accept on --data", of="target", metavar="X"
     )
-    lowering: str = _flag("fast", "default %(default)s", of="target", choices=LOWERINGS)
+    lowering: str = _flag("fast", "of recurrences; default %(default)s", of="target", choices=LOWERINGS)
     jit: bool = _flag(False, "XLA compiles recurrences, for each shape anew", of="target")
     recurrences_only: bool = _flag(
         False, "of a graph with other ops: its recurrences as Keras layers", of="target"
