@@ -47,6 +47,7 @@ TWINS_PAGES = (
     "bounds checkpoint-weights inputs inspect large-models onnx out report report-fields report-proof run "
     "tensorflow tflite verify"
 ).split()
+SERVING = "android cpp csharp java onnx-runtime tensorflow tensorflow-lite tensorflow-serving".split()
 RUNS = {
     "runs/new/model.ckpt": f"{TF1}/build_prefix/model.ckpt",
     "runs/old/net.h5": f"{KERAS}/sequential_lstm/model.h5",
@@ -103,7 +104,9 @@ FILES: dict[str, dict[str, str]] = {
         "characters.h5": "models/char_lm/model.h5",
     },
     "docs/tutorials/training-on.md": {"tagger/model.ckpt": TAGGER},
-    "docs/serving.md": {"tagger/model.ckpt": TAGGER, **TEXT},
+    "docs/serving.md": {"tagger/model.ckpt": TAGGER},
+    **{f"docs/serving/{name}.md": {"tagger/model.ckpt": TAGGER} for name in SERVING},
+    "docs/serving/keras.md": TEXT,
     "docs/choosing.md": {
         "two_heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
         "averages/model.ckpt": f"{TF1}/averages_saver/model.ckpt",
@@ -160,6 +163,7 @@ SLOW = {
     "docs/tutorials/other-frameworks.md": ("cudnn_convert/read/arrays/", "cudnn_convert/read/dialects/"),
     "docs/library.md": ("cudnn_convert/__init__.py", "cudnn_convert/calls.py"),
     "docs/serving.md": (),
+    **{f"docs/serving/{name}.md": () for name in (*SERVING, "keras")},
     "docs/states.md": ("cudnn_convert/plan/streaming.py", "cudnn_convert/verification/streaming.py"),
     "docs/decoder.md": ("cudnn_convert/decode/", "cudnn_convert/plan/decoding.py"),
     "docs/batch.md": ("cudnn_convert/batch/",),
@@ -168,8 +172,10 @@ SLOW = {
     "docs/proof.md": ("cudnn_convert/verification/check.py", "cudnn_convert/cli/terminal.py"),
     "docs/benchmark.md": ("cudnn_convert/benchmark/",),
 }
-#: Languages of blocks that nothing here runs.
-UNRUN = ("html", "js", "text")
+#: Languages of blocks that nothing here runs. `tests/end_to_end/test_serving.py` compiles and runs programs.
+UNRUN = ("c", "cpp", "csharp", "html", "java", "js", "text")
+#: What a block of Python has that the same test runs, in a process without TensorFlow.
+LITERT = "from ai_edge_litert"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n|^\n)+)", re.MULTILINE | re.DOTALL)
 #: A word that stands for what the reader has, as in a usage line.
 STANDS_FOR = re.compile(r"\b(?:SOURCE|ARTIFACT|OUT|FILE|PATH)\b|\[flags\]")
@@ -354,7 +360,8 @@ def run_page(page: str, folder: Path, python: Python) -> None:
     samples(page, folder)
     for block in blocks(PAGES[page].read_text(encoding="utf-8")):
         if block.language == "python":
-            python.run(page, block.text)
+            if LITERT not in block.text:
+                python.run(page, block.text)
         elif block.language in ("", "sh", "console"):
             for call in commands(block):
                 run_command(call)
@@ -438,7 +445,8 @@ def test_an_overview_links_each_page_of_its_folder() -> None:
     for overview in overviews:
         folder = overview.with_suffix("")
         wanted = {f"{folder.name}/{page.name}" for page in folder.glob("*.md")}
-        assert wanted <= {*LINK.findall(overview.read_text(encoding="utf-8"))}, overview.name
+        links = LINK.findall(overview.read_text(encoding="utf-8"))
+        assert wanted <= {link.partition("#")[0] for link in links}, overview.name
 
 
 def test_the_flags_are_those_of_the_parsers() -> None:
