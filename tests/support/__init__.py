@@ -5,6 +5,8 @@
 * samples            : The recorded checkpoints of TensorFlow 1, and which format each goes to.
 * keras_samples      : The recorded files of Keras.
 * keras3_samples     : The recorded exports of Keras 3.
+* micro_data         : Examples of three small tasks: keywords, motions and rows of tokens.
+* micro_fixtures     : Small trained networks as each kind of source, and what their frameworks answer.
 * published_networks : Networks of which sums of real cuDNN's outputs were published.
 * recorded_networks  : Networks that real cuDNN ran on a device, and what it computed.
 * cases              : One cuDNN node in a small graph, its weights, and what the reference makes of it.
