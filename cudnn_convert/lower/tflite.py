@@ -38,6 +38,7 @@ from cudnn_convert.graph.passes.run import Keep, Pass, run_passes
 from cudnn_convert.lower import (
     block_lstm,
     empty_axes,
+    fixed_shapes,
     image_blocks,
     inexact_kernels,
     missing_ops,
@@ -103,13 +104,14 @@ def _lower_fused(
     graph: Any, recurrences: Sequence[Recurrence], values: Mapping[str, Tensor], ends: Sequence[str]
 ) -> LiteGraph:
     """Lower recurrences after all else: passes would lay a marked function flat."""
+    graph = session.without_parameters(graph, recurrences, ends)
     lowered = run_passes(_lower(graph, (), values, ends), BEFORE_BLOCKS, ends)
     lowered, blocks = block_lstm.lower_block_lstm(lowered, ends, nests_loops=True)
-    lowered = run_passes(lowered, PASSES, ends)
+    lowered = run_passes(lowered, (*PASSES, *OF_FIXED_SIZES), ends)
     sized = tflite_fused.choose_forms(lowered, [*recurrences, *blocks], ends)
     for each in sized:
         form = tflite_fused.unroll(each, _choose_cells(each.recurrence), _of_cell) if each.reason else None
-        single = replace(each.recurrence, dtype=np.dtype(np.float32))
+        single = replace(each.recurrence, dtype=np.dtype(np.float32), passage=())
         lowered = _lower(lowered, [single], {}, ends, form or tflite_fused.fuse(each))
     fused = [each.recurrence for each in sized if not each.reason]
     pieces = tuple(_pieces(fused))
@@ -433,6 +435,10 @@ PASSES: Final[tuple[Pass, ...]] = (
     _compute_in_float32,
     _drop_checks,
 )
+
+
+#: What comes behind `PASSES` where all sizes are known.
+OF_FIXED_SIZES: Final[tuple[Pass, ...]] = (fixed_shapes.fold_shapes, fixed_shapes.reverse_whole_rows)
 
 
 #: Steps of a block: each step copies this many rows, the end of each block all rows.

@@ -19,7 +19,7 @@ Source: tensorflow v2.21.0 compiler/mlir/lite/transforms/prepare_composite_funct
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -29,7 +29,8 @@ import tensorflow as tf
 from cudnn_convert.errors import Reason, UnsupportedModelError
 from cudnn_convert.graph import control_flow, zeros
 from cudnn_convert.graph.graph import Graph
-from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, tensor
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, tensor
+from cudnn_convert.lower import fixed_shapes
 from cudnn_convert.lower.tensorflow import layer_stack, lower
 from cudnn_convert.lower.tensorflow.layer_stack import Stack
 from cudnn_convert.lower.tensorflow.while_loop import CellSteps
@@ -70,6 +71,8 @@ def choose_forms(graph: Graph, recurrences: Sequence[Recurrence], ends: Collecti
         shape = graph.shapes.get_operation_by_name(node).inputs[INPUT].shape
         sizes = [None] * 2 if shape.rank is None else shape.as_list()[:2]
         steps, rows = sizes if recurrence.time_major else reversed(sizes)
+        if recurrence.lengths and fixed_shapes.are_whole(graph, _read(graph, node, LENGTHS), steps):
+            recurrence = replace(recurrence, lengths=False)  # noqa: PLW2901 - the same computation
         why = "" if frames.get(node) else _find_reason(graph, recurrence, ends)
         if frames.get(node):
             reasons.append(f"{node}: expected a recurrence outside of loops, found one in a loop")
@@ -90,8 +93,7 @@ def choose_forms(graph: Graph, recurrences: Sequence[Recurrence], ends: Collecti
 def _find_reason(graph: Graph, recurrence: Recurrence, ends: Collection[str]) -> str:
     """Return the reason against fused ops for a recurrence, or ""."""
     sizes, index = recurrence.sizes, graph.index
-    operands = index.data_inputs(index.nodes[recurrence.node])
-    begins = [tensor(operands[place]) for place in (INPUT_H, INPUT_C)]
+    begins = [_read(graph, recurrence.node, place) for place in (INPUT_H, INPUT_C)]
     ends_in = f"{recurrence.node}:{_OUTPUT_C}"
     has_peepholes = any(cell.peepholes is not None for layer in recurrence.cells for cell in layer)
     obstacles = {
@@ -105,6 +107,11 @@ def _find_reason(graph: Graph, recurrence: Recurrence, ends: Collection[str]) ->
         ),
     }
     return next((reason for reason, stands in obstacles.items() if stands), "")
+
+
+def _read(graph: Graph, node: str, place: int) -> str:
+    """Return the tensor that a node reads at a place."""
+    return tensor(graph.index.data_inputs(graph.index.nodes[node])[place])
 
 
 def notes(sized: Sequence[Sized]) -> Iterator[str]:

@@ -11,7 +11,6 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
 from cudnn_convert.report import Verification
 from cudnn_convert.report.values import OutputReport
-from cudnn_convert.verification import effort
 
 
 def check_options(options: Options) -> None:
@@ -55,8 +54,8 @@ def failure_message(result: Verification, options: Options) -> str:
         (output for output in result.outputs if not output.passed), key=lambda output: -output.needed
     )
     actual = ", ".join(f"{_worst(output)} in output {output.output}" for output in wrong)
-    bound = _describe_bound(options)
-    expected = f"no error above {bound} on {result.data}"
+    bounds = dict.fromkeys(_describe_bound(output, options) for output in wrong)
+    expected = f"no error above {' or '.join(bounds)} on {result.data}"
     given = options.max_error is not None
     leave = "leave out --quantize and --max-error" if given else "leave out --quantize"
     # A larger bound does not help an output of integers or strings that differs.
@@ -65,10 +64,10 @@ def failure_message(result: Verification, options: Options) -> str:
     return f"--quantize: expected {expected}, found {actual}; {cure}"
 
 
-def _describe_bound(options: Options) -> str:
+def _describe_bound(output: OutputReport, options: Options) -> str:
     if options.max_error is not None:
         return f"{options.max_error:g}"
-    return f"1/{1 / effort.SHARE_OF_INT8:.0f} of an output's spread"
+    return f"{output.atol:.2g} ({output.reason})"
 
 
 def _worst(output: OutputReport) -> str:
@@ -94,8 +93,10 @@ def note(result: Verification, options: Options) -> str:
         if worst is None
         else f"largest error {figures[worst]:.2e} in output {worst}"
     )
-    most = _describe_bound(options)
-    bound = f"at most {most}" if options.max_error is None else f"--max-error {most}"
+    bound = f"--max-error {options.max_error:g}"
+    if options.max_error is None:
+        bound = ", ".join(dict.fromkeys(_describe_bound(output, options) for output in result.outputs))
+        bound = f"at most {bound}"
     return f"{options.quantize}: {message}, on {result.data}; {bound}"
 
 

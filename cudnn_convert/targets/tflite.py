@@ -109,7 +109,7 @@ def write(
         write_saved_model.write(Path(folder), pruned, [Part(SERVING, signature)], {}, provenance="")
         content = _run_converter(folder, cuts, examples, built_in=built_in)
     model = unpack_model(content)
-    _name_fused_ops(model, fused)
+    _complete_fused_ops(model, fused)
     infinities.restore_infinities(model, pruned)
     entry, buffer = schema.MetadataT(), schema.BufferT()  # without arguments before TensorFlow 2.21
     entry.name, entry.buffer, buffer.data = TFLITE_KEY, len(model.buffers), [*provenance.encode()]
@@ -119,10 +119,11 @@ def write(
     return flex_ops(path)
 
 
-def _name_fused_ops(model: Any, cells: Mapping[str, Cell]) -> None:
+def _complete_fused_ops(model: Any, cells: Mapping[str, Cell]) -> None:
     """Name the output of each fused op by the cell whose recurrent kernels it has.
 
-    The converter forgets the names of functions. Of kernels in 8 bits those count that are nearest.
+    The converter forgets the names of functions, and clips cell states at 10, which no recurrence does. Of
+    kernels in 8 bits those count that are nearest.
     """
     left = dict(cells)
     for graph in model.subgraphs:
@@ -136,6 +137,7 @@ def _name_fused_ops(model: Any, cells: Mapping[str, Cell]) -> None:
             gaps = {name: np.abs(cell.recurrent_kernel - kernels).max() for name, cell in alike.items()}
             name = min(gaps, key=lambda name: gaps[name])
             graph.tensors[op.outputs[0]].name = name.encode()
+            op.builtinOptions.cellClip = 0.0
             del left[name]
     if left:
         expected = "expected a fused op, found none: TensorFlow's converter left it out"

@@ -223,18 +223,19 @@ def tolerance(
     atol: float | None = None,
     rtol: float | None = None,
     most: float | None = None,
+    why: str = "--max-error",
     margin: int = effort.NOISE_MARGIN_OF_HALF,
 ) -> Tolerance:
     """Return the bound for floats of `dtype`, or `margin` times the noise if larger.
 
     The noise is of some ways to round, and an artifact rounds in another: none is an extreme.
 
-    `most` is the bound of `--max-error`, which nothing widens.
+    `most` is the bound of an artifact that is inexact on purpose, which nothing widens; `why` names it.
     """
     if dtype.kind not in "fcV":  # bfloat16 is of kind V
         return Tolerance(0.0, 0.0, "equal")
     if most is not None:
-        return Tolerance(most, 0.0, "--max-error", "max_error")
+        return Tolerance(most, 0.0, why, "max_error")
     base = effort.TOLERANCES.get(dtype.name, effort.TOLERANCES["float32"])
     wide = max(base, margin * noise)
     if atol is not None or rtol is not None:

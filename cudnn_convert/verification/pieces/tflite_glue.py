@@ -30,6 +30,7 @@ from cudnn_convert.verification.pieces.tflite import (
     LENGTHS,
     OPS,
     ROWS,
+    TURNED,
     C,
     H,
     LoopCut,
@@ -281,7 +282,8 @@ class _Running:
         by_name = dict(entering)
         c, lengths = by_name.get(C), by_name.get(LENGTHS)
         # A fused op begins with zeros.
-        h = by_name[H] if H in by_name else np.zeros((by_name[X].shape[1], 1), np.float32)
+        width = self.values_by_loop[layer.name][0].h.shape[-1]
+        h = by_name[H] if H in by_name else np.zeros((by_name[X].shape[1], width), np.float32)
         inputs = [value.reshape(-1, len(h), value.shape[-1]) for what, value in entering if what in (X, ROWS)]
         if not inputs:
             raise LookupError(f"in the artifact {layer.name} has no product of its inputs")
@@ -295,7 +297,7 @@ class _Running:
         both = (full if value is None else value for value in (lengths, of.lengths))
         actual, expected = (value.astype(np.float32) for value in both)
         self.entered.append((f"lengths of {layer.name}", actual, expected))
-        gives = {"y": of.y[:, 0], H: of.h_end[0], C: of.c_end[0]}
+        gives = {"y": of.y[:, 0], TURNED: of.y[::-1, 0], H: of.h_end[0], C: of.c_end[0]}
         values.update({index: np.ascontiguousarray(gives[what]) for what, index in layer.cut.gives.items()})
 
 

@@ -1,0 +1,67 @@
+"""Simplifies graphs of fixed sizes: shapes become constants, and rows of full length are turned round whole.
+
+`fold_shapes`:
+    before:  s = Shape(x[1, 40, 3])
+    after:   s = Const([1, 40, 3])
+
+`reverse_whole_rows`: TensorFlow Lite Micro has no kernel for ReverseSequence, which Keras writes for layers
+that go backward.
+    before:  y = ReverseSequence(x[1, 40, 3], [40], seq_dim=1, batch_dim=0)
+    after:   y = ReverseV2(x, [1])
+"""
+
+from typing import Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.graph import constant_folding, node_defs
+from cudnn_convert.graph.graph import Graph, replace_nodes
+from cudnn_convert.graph.index import NodeDef, claim, split, tensor
+from cudnn_convert.graph.passes.run import Keep
+
+_REVERSE: Final = "ReverseSequence"
+
+
+def fold_shapes(graph: Graph, _: Keep = ()) -> Graph:
+    """Replace each Shape of a tensor of known sizes by a constant."""
+    changes = {}
+    for node in graph.node:
+        if node.op != "Shape":
+            continue
+        shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
+        if shape.is_fully_defined():
+            kind = graph.shapes.get_tensor_by_name(f"{node.name}:0").dtype.as_numpy_dtype
+            wait = [f"^{split(node.input[0])[0]}"]  # which keeps it in a branch or a loop
+            changes[node.name] = node_defs.constant(node.name, np.array(shape.as_list(), kind), control=wait)
+    return replace_nodes(graph, changes)
+
+
+def reverse_whole_rows(graph: Graph, _: Keep = ()) -> Graph:
+    """Replace each ReverseSequence of rows of full length by a ReverseV2."""
+    changes: dict[str, NodeDef] = {}
+    added, taken = [], {node.name for node in graph.node}
+    for node in graph.node:
+        if node.op != _REVERSE or not are_whole(graph, node.input[1], _size(graph, node)):
+            continue
+        axis = claim(f"{node.name}/axis", taken)
+        value = np.array([node.attr["seq_dim"].i], np.int32)
+        added.append(node_defs.constant(axis, value, control=[f"^{split(node.input[0])[0]}"]))
+        kind = tf.as_dtype(node.attr["T"].type)
+        changes[node.name] = node_defs.node(
+            node.name, "ReverseV2", [node.input[0], axis], T=kind, Tidx=tf.int32
+        )
+    return replace_nodes(graph, changes, added)
+
+
+def _size(graph: Graph, node: NodeDef) -> int | None:
+    """Return the size of the axis that a ReverseSequence turns round, None where it is open."""
+    shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
+    size: int | None = shape[node.attr["seq_dim"].i] if shape.rank is not None else None
+    return size
+
+
+def are_whole(graph: Graph, lengths: str, steps: int | None) -> bool:
+    """Return True if the tensor `lengths` is constant, and every row has `steps` steps."""
+    known = constant_folding.fold_constant(graph.index, tensor(lengths))
+    return known is not None and steps is not None and bool((known == steps).all())
