@@ -199,7 +199,7 @@ class Options:
 
     @property
     def rows(self) -> int:
-        """The rows of a call of an artifact of fixed sizes, where the source leaves them open."""
+        """The rows of a call, for a source of open rows and an artifact of fixed sizes."""
         return self.batch or 1
 
     @property

@@ -92,7 +92,7 @@ def convert(
     options = flags.settle_layers(model, options)
     plan = targets.prepare(_make_plan(model, options), options)
     plan = replace(plan, warnings=(*passed_over, *plan.warnings))
-    plan = _with_axes(plan, options)
+    plan = _with_examples(_with_axes(plan, options), options)
     folder, target = _target(plan, out, options)
     summary = replace(_report(plan, source, target, options), origin=_origin(plan, source, out, options))
     text = make_provenance(
@@ -181,6 +181,14 @@ def _with_axes(plan: Plan, options: Options) -> Plan:
     from cudnn_convert.plan import axes
 
     return replace(plan, axes=axes.name_axes(plan))
+
+
+def _with_examples(plan: Plan, options: Options) -> Plan:
+    """Read the calls for the calibration of 8 bits, if requested. Raises UsageError."""
+    data = Data.of(options, seed=choose_seed(options)) if options.has_fixed_sizes else None
+    if data is None or options.quantize is None:
+        return plan
+    return replace(plan, examples=tuple(read_calls(data).feeds))
 
 
 def _origin(plan: Plan, source: Path, out: Path, options: Options) -> Origin:

@@ -455,7 +455,7 @@ def _open(file: Path, part: Part) -> runners.Runner:
 
 
 def _has_variables(file: Path) -> bool:
-    """Return True if fused recurrences of a file keep states in variable tensors from call to call."""
+    """Return True if a file keeps states of fused ops in variable tensors."""
     model = schema.Model.GetRootAs(file.read_bytes(), 0)
     graphs = (model.Subgraphs(k) for k in range(model.SubgraphsLength()))
     return any(graph.Tensors(k).IsVariable() for graph in graphs for k in range(graph.TensorsLength()))

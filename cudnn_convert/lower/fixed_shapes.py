@@ -1,4 +1,4 @@
-"""Simplifies graphs of fixed sizes: shapes become constants, and rows of full length are turned round whole.
+"""Simplifies graphs of fixed sizes: shapes, and reversals of full rows.
 
 `fold_shapes`:
     before:  s = Shape(x[1, 40, 3])
@@ -55,7 +55,7 @@ def reverse_whole_rows(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def _size(graph: Graph, node: NodeDef) -> int | None:
-    """Return the size of the axis that a ReverseSequence turns round, None where it is open."""
+    """Return the size of the axis reversed by a ReverseSequence; None for an open axis."""
     shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
     size: int | None = shape[node.attr["seq_dim"].i] if shape.rank is not None else None
     return size

@@ -66,7 +66,7 @@ _OTHERS: Final[dict[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class LiteGraph:
-    """A graph; `pieces` names the loop or fused op of each recurrence's layer and direction.
+    """A graph; `pieces` names the loop or fused op of each direction of a layer.
 
     `fused` has the cells of fused ops by name; `notes` are for the user.
     """

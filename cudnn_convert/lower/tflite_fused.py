@@ -47,7 +47,7 @@ Cells = Callable[..., CellSteps]
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A recurrence with the (steps, rows) of its input, and the reason for steps in the place of fused ops.
+    """A recurrence with the steps and rows of the input, and the reason for unrolling.
 
     `reason` is empty for a recurrence of fused ops.
     """
@@ -59,10 +59,10 @@ class Sized:
 
 
 def choose_forms(graph: Graph, recurrences: Sequence[Recurrence], ends: Collection[str]) -> list[Sized]:
-    """Choose fused ops or steps for each recurrence of a frozen graph with the tensors `ends`.
+    """Choose fused ops or steps for each recurrence of a frozen graph.
 
-    Raises UnsupportedModelError with a reason for each recurrence of an open size, in a loop, or of too many
-    steps.
+    `ends` are the tensors of the signature. Raises UnsupportedModelError with a reason for each recurrence of
+    an open size, in a loop, or of too many steps.
     """
     frames = control_flow.frames(graph.index)
     sized, reasons = [], []
@@ -77,8 +77,8 @@ def choose_forms(graph: Graph, recurrences: Sequence[Recurrence], ends: Collecti
         if frames.get(node):
             reasons.append(f"{node}: expected a recurrence outside of loops, found one in a loop")
         elif steps is None or rows is None:
-            found = f"{steps or 'open'} steps and {rows or 'open'} rows"
-            reasons.append(f"{node}: expected an input of fixed sizes, found {found}")
+            sizes_in = f"{steps or 'open'} steps and {rows or 'open'} rows"
+            reasons.append(f"{node}: expected an input of fixed sizes, found {sizes_in}")
         elif why and steps > MOST_STEPS:
             expected = f"at most {MOST_STEPS} steps to unroll ({why})"
             reasons.append(f"{node}: expected {expected}, found {steps}")
@@ -93,7 +93,7 @@ def choose_forms(graph: Graph, recurrences: Sequence[Recurrence], ends: Collecti
 def _find_reason(graph: Graph, recurrence: Recurrence, ends: Collection[str]) -> str:
     """Return the reason against fused ops for a recurrence, or ""."""
     sizes, index = recurrence.sizes, graph.index
-    begins = [_read(graph, recurrence.node, place) for place in (INPUT_H, INPUT_C)]
+    begins = [_read(graph, recurrence.node, operand) for operand in (INPUT_H, INPUT_C)]
     ends_in = f"{recurrence.node}:{_OUTPUT_C}"
     has_peepholes = any(cell.peepholes is not None for layer in recurrence.cells for cell in layer)
     obstacles = {
@@ -109,9 +109,9 @@ def _find_reason(graph: Graph, recurrence: Recurrence, ends: Collection[str]) ->
     return next((reason for reason, stands in obstacles.items() if stands), "")
 
 
-def _read(graph: Graph, node: str, place: int) -> str:
-    """Return the tensor that a node reads at a place."""
-    return tensor(graph.index.data_inputs(graph.index.nodes[node])[place])
+def _read(graph: Graph, node: str, operand: int) -> str:
+    """Return the tensor read by an operand of a node."""
+    return tensor(graph.index.data_inputs(graph.index.nodes[node])[operand])
 
 
 def notes(sized: Sequence[Sized]) -> Iterator[str]:
@@ -127,7 +127,7 @@ def notes(sized: Sequence[Sized]) -> Iterator[str]:
 
 
 def fuse(sized: Sized) -> lower.WeightForm:
-    """Return the form of a recurrence whose layers are fused ops."""
+    """Return the form of a recurrence of fused ops."""
 
     def compute(recurrence: Recurrence) -> Stack:
         sizes = recurrence.sizes
@@ -140,7 +140,7 @@ def fuse(sized: Sized) -> lower.WeightForm:
 
 
 def unroll(sized: Sized, cells: Cells, of_cell: Callable[[Cell], Mapping[str, Array]]) -> lower.WeightForm:
-    """Return the form of a recurrence whose steps are ops one after the other.
+    """Return the form of a recurrence of unrolled steps.
 
     `cells` gives the steps of a pseudo-layer from its arrays, which `of_cell` gives by name.
     """
@@ -182,7 +182,7 @@ def _read_lstm(cell: Cell) -> dict[str, Array]:
 
 
 def _with_sizes(stack: Stack, sized: Sized) -> Stack:
-    """Return a stack that takes inputs of fixed sizes, and gives outputs of fixed sizes."""
+    """Return a stack for inputs of fixed sizes."""
     sizes, major = sized.recurrence.sizes, sized.recurrence.time_major
 
     def compute(x: Any, h: Any, c: Any, *rest: Any) -> tuple[Any, Any, Any]:
@@ -193,7 +193,7 @@ def _with_sizes(stack: Stack, sized: Sized) -> Stack:
 
 
 def _mark_as_lstm(name: str, sized: Sized) -> Callable[..., Any]:
-    """Return a function that the converter replaces by the fused op.
+    """Return a function marked for replacement by the fused op.
 
     It takes `(x [steps, rows, inputs], h, c [rows, units], kernel, recurrent kernel, bias)`, and gives the
     last output, all outputs, both final states, and the runtime, as the LSTM of Keras does.

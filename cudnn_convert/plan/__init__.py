@@ -17,6 +17,7 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * keys          : Renames input and output keys forbidden by a format.
 * streaming     : Plans a model for running in chunks of steps, for `--states` and `--decode`.
 * fixed_steps   : Opens the source's fixed number of steps in a plan.
+* fix_sizes     : Fixes the sizes of a plan's inputs, for `--lowering fused`.
 * beginnings    : Plans the beginning of a sequence: initial states, and tensors common to all steps.
 * variable_states: Names the states in a model's variables, once turned into inputs and outputs.
 * decoding      : Plans a search over a streamed model's steps, for `--decode`.
@@ -109,6 +110,7 @@ class Plan:
     `variable_states` are those of plain layers in variables, where they became inputs and outputs.
     `decoder` is a search over the steps of a streamed model that the artifact has beside it. `axes` are those
     of inputs and outputs by key, where they are known. `alone`: of the source only its recurrences are there.
+    `examples` are calls by key that calibrate an artifact of 8 bits.
     `warnings` ask for something to be done, as where a part of the source is lost.
     """
 
@@ -130,6 +132,7 @@ class Plan:
     decoder: Decoder | None = None
     alone: bool = False
     warnings: tuple[str, ...] = ()
+    examples: tuple[Mapping[str, Array], ...] = ()
     #: For a format of layers: `cpu_layers.Rewritten`, or `translate.Modern` of it for Keras 3.
     target_model: Any = None
 

@@ -23,7 +23,7 @@ _CHUNKS: Final = 3
 
 
 def fix_sizes(plan: Plan, options: Options) -> Plan:
-    """Return a plan whose inputs have no open size, if `options` ask for a fused lowering.
+    """Return a plan with inputs of fixed sizes, if requested by `options`.
 
     Open rows become those of `--batch`, or one; open steps those of `--steps`. Raises UsageError for
     `--steps` without an open axis of steps, UnsupportedModelError where a size stays open.
@@ -36,15 +36,15 @@ def fix_sizes(plan: Plan, options: Options) -> Plan:
         raise UnsupportedModelError(plan.model.path, [Reason(_ask_for_sizes(plan, known, options))])
     if options.steps is not None and not any(_is_time(axis) for of in known.values() for axis in of or ()):
         expected = "expected an input with an open number of steps"
-        found = "found sizes that the source fixes"
-        raise UsageError(f"--steps {options.steps}: {expected}, {found}; leave it out")
+        actual = "found sizes that the source fixes"
+        raise UsageError(f"--steps {options.steps}: {expected}, {actual}; leave it out")
     note = "sizes are fixed: " + ", ".join(f"{key} {of}" for key, of in sizes.items())
     fixed = _with_sizes(plan, sizes)
     return replace(fixed, notes=(*plan.notes, note), streaming=_fix_chunks(plan, options))
 
 
 def _fix_chunks(plan: Plan, options: Options) -> Streaming | None:
-    """Return how a plan is run in chunks of `--steps`, and its source on several of them."""
+    """Return the chunks of a streamed plan, and the source for several chunks."""
     if plan.streaming is None or plan.streaming.whole is None or options.steps is None:
         return plan.streaming
     whole = plan.streaming.whole
@@ -53,7 +53,7 @@ def _fix_chunks(plan: Plan, options: Options) -> Streaming | None:
 
 
 def _name_axes(plan: Plan) -> dict[str, list[Axis] | None]:
-    """Return the axes of each input by key, None for one of any rank."""
+    """Return the axes of each input by key; None for an unknown rank."""
     named, known = axes.name_axes(plan), dict[str, list[Axis] | None]()
     for key, name in plan.signature.inputs.items():
         stated = plan.graph.shapes.get_tensor_by_name(name).shape
@@ -64,7 +64,7 @@ def _name_axes(plan: Plan) -> dict[str, list[Axis] | None]:
 def _choose_sizes(
     known: Mapping[str, list[Axis] | None], options: Options
 ) -> dict[str, list[int | None] | None]:
-    """Return the sizes of each input by key, None for each that nothing fixes."""
+    """Return the sizes of each input by key; None for open sizes."""
     return {
         key: None if of is None else [_choose_size(axis, options) for axis in of] for key, of in known.items()
     }
@@ -81,7 +81,7 @@ def _is_time(axis: Axis) -> bool:
 
 
 def _choose_size(axis: Axis, options: Options) -> int | None:
-    """Return the size of an axis, None where nothing fixes it."""
+    """Return the size of an axis; None for an open axis."""
     if axis == _BATCH:
         return options.rows
     if _is_time(axis):
@@ -90,21 +90,21 @@ def _choose_size(axis: Axis, options: Options) -> int | None:
 
 
 def _ask_for_sizes(plan: Plan, known: Mapping[str, list[Axis] | None], options: Options) -> str:
-    """Return the reason for refusal: the first input of an open size, and the flag that fixes it."""
+    """Return the reason for refusal: the first open input, and the flag for the size."""
     left = {
         key: None if of is None else [axis for axis in of if _choose_size(axis, options) is None]
         for key, of in known.items()
     }
     key = next(key for key, of in left.items() if of is None or of)
     shape = known[key]
-    found = "any shape" if shape is None else f"[{', '.join(str(axis or '?') for axis in shape)}]"
+    actual = "any shape" if shape is None else f"[{', '.join(str(axis or '?') for axis in shape)}]"
     cure = "give the number of steps with --steps"
     if not all(of is not None and all(map(_is_time, of)) for of in left.values()):
         # An open size is shown as 1.
         shown = {key: [size if isinstance(size, int) else 1 for size in known[key] or ()] for key in known}
         items = [f"{key}={plan.source.inputs.get(key, key)}{sizes}" for key, sizes in shown.items()]
         cure = f"give the sizes with --inputs, as in --inputs {','.join(items).replace(', ', ',')}"
-    return f"{key}: --lowering fused: expected an input of fixed sizes, found {found}; {cure}"
+    return f"{key}: --lowering fused: expected an input of fixed sizes, found {actual}; {cure}"
 
 
 def _with_shapes(graph: Graph, shapes: Mapping[str, list[int | None] | None]) -> Graph:

@@ -95,8 +95,8 @@ def note(result: Verification, options: Options) -> str:
     )
     bound = f"--max-error {options.max_error:g}"
     if options.max_error is None:
-        bound = ", ".join(dict.fromkeys(_describe_bound(output, options) for output in result.outputs))
-        bound = f"at most {bound}"
+        floats = [output for output in result.outputs if output.max_abs is not None]
+        bound = f"at most {', '.join(dict.fromkeys(_describe_bound(each, options) for each in floats))}"
     return f"{options.quantize}: {message}, on {result.data}; {bound}"
 
 

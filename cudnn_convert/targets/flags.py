@@ -20,6 +20,8 @@ def check_options(options: Options) -> None:
             given.setdefault(formats, []).append(f"--{field.name.replace('_', '-')}")
     for formats, flags in given.items():
         raise _other_format(flags, formats, options)
+    if options.has_fixed_sizes and options.form.runtime != "tflite":
+        raise UsageError(f"--lowering fused: expected --format tflite, found {options.format}")
     accuracy_gate.check_options(options)
     if options.jit and options.lowering != "fast":
         raise UsageError(f"--jit cannot be combined with --lowering {options.lowering}; leave one out")

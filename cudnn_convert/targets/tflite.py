@@ -20,7 +20,6 @@ import tensorflow as tf
 
 from cudnn_convert.artifacts.tflite import flex_ops, pack_model, schema, unpack_model
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
-from cudnn_convert.feeds.data import Data, read_calls
 from cudnn_convert.formats import TFLITE_KEY, part_file
 from cudnn_convert.graph import safe_ops
 from cudnn_convert.graph.graph import Graph, prune
@@ -52,13 +51,12 @@ def prepare(plan: Plan, options: Options) -> Plan:
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Write a file for each part of a plan; return notes on fused ops, unrolled ones and Flex ops."""
+    """Write a file for each part of a plan; return notes on states and kernels."""
     ends = [*plan.signature.tensors, *(name for part in plan.all_parts for name in part.signature.tensors)]
     ends, values = [*dict.fromkeys(ends)], plan.model.variables
     lowered = tflite.lower_tflite(
         plan.graph, plan.recurrences, values, ends=ends, fused=options.has_fixed_sizes
     )
-    examples = _read_examples(options)
     notes = []
     for part in plan.all_parts:
         file = part_file(path, part.name, ".tflite")
@@ -71,7 +69,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             user=plan.find_user_graph(part.signature),
             recurrences={recurrence.node for recurrence in plan.recurrences},
             fused=lowered.fused,
-            examples=examples,
+            examples=plan.examples,
         )
         notes += [f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(ops)}"] if ops else []
     return (*lowered.notes, *notes)
@@ -120,7 +118,7 @@ def write(
 
 
 def _complete_fused_ops(model: Any, cells: Mapping[str, Cell]) -> None:
-    """Name the output of each fused op by the cell whose recurrent kernels it has.
+    """Name the output of each fused op by the cell with equal recurrent kernels.
 
     The converter forgets the names of functions, and clips cell states at 10, which no recurrence does. Of
     kernels in 8 bits those count that are nearest.
@@ -147,7 +145,7 @@ def _complete_fused_ops(model: Any, cells: Mapping[str, Cell]) -> None:
 
 
 def _read_recurrent_kernels(model: Any, graph: Any, op: Any) -> Array | None:
-    """Read the recurrent kernels `[4, units, units]` of a fused op, gates in the order i, f, c, o.
+    """Read the recurrent kernels `[4, units, units]` of a fused op: i, f, c, o.
 
     Returns None for any other op.
     """
@@ -155,19 +153,13 @@ def _read_recurrent_kernels(model: Any, graph: Any, op: Any) -> Array | None:
     if max(kind.builtinCode, kind.deprecatedBuiltinCode) != _LSTM:
         return None
     kernels = []
-    for place in _RECURRENT_KERNELS:
-        tensor = graph.tensors[op.inputs[place]]
+    for operand in _RECURRENT_KERNELS:
+        tensor = graph.tensors[op.inputs[operand]]
         is_float = tensor.type == schema.TensorType.FLOAT32
         data = bytes(bytearray(model.buffers[tensor.buffer].data))
         value = np.frombuffer(data, "<f4" if is_float else "i1").reshape(tensor.shape).astype(np.float32)
         kernels.append(value if is_float else value * np.float32(tensor.quantization.scale[0]))
     return np.stack(kernels)
-
-
-def _read_examples(options: Options) -> list[dict[str, Array]]:
-    """Read the calls that calibrate a file of 8 bits. Empty without `--quantize`."""
-    data = Data.of(options, seed=options.seed or 0) if options.quantize else None
-    return [] if data is None else read_calls(data).feeds
 
 
 def _run_converter(

@@ -82,7 +82,7 @@ class Comparison:
     def _choose_tolerances(self, noise: Sequence[float]) -> dict[str, compare.Tolerance]:
         """Choose the tolerance of each output; `noise` has the largest difference per wanted tensor."""
         golden, given, bounds = self.settings.golden, self.settings.options, {}
-        why = "--max-error" if given.max_error is not None else effort.SHARE_OF_INT8_SAID
+        why = "--max-error" if given.max_error is not None else effort.BOUND_OF_INT8
         outputs, kinds = self.settings.plan.signature.outputs, self.kinds
         for key, kind, floor, most in zip(outputs, kinds, noise, self._largest_errors(), strict=False):
             margin = effort.NOISE_MARGIN_OF_HALF if kind.name in COARSE else effort.NOISE_MARGIN
@@ -93,7 +93,7 @@ class Comparison:
         return bounds
 
     def _largest_errors(self) -> list[float | None]:
-        """Return the largest error of each wanted tensor of an artifact that is inexact on purpose."""
+        """Return the largest allowed error of each wanted tensor, for inexact artifacts."""
         options, count = self.settings.options, len(self.settings.wanted)
         if options.max_error is not None or options.quantize is None:
             return [options.max_error] * count

@@ -118,7 +118,7 @@ class TfliteTensorFile:
         return frozenset(leaves), is_recurrent
 
     def _is_fed(self, index: int) -> bool:
-        """Return True if a tensor that no op makes is an input, no constant and no state of a fused op."""
+        """Return True if a tensor without a maker is an input of the file."""
         tensor = self._graph.tensors[index]
         return not (self._model.is_constant(tensor) or tensor.isVariable)
 

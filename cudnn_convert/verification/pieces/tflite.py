@@ -1,4 +1,4 @@
-"""Loops and fused ops of a TensorFlow Lite file, each cut out as a model.
+"""Loops and fused ops of a TensorFlow Lite file, each as a model.
 
 A layer's direction is one loop over its steps. Before it stands the product of all inputs with the kernel,
 behind it the loop's rows lose those that fill up its last block, and are turned round where it goes backward.
@@ -104,7 +104,7 @@ class TfliteModel:
         return np.frombuffer(data, self.dtype(tensor)).reshape(shape)
 
     def loops(self) -> dict[str, tuple[Any, Any]]:
-        """Map the name of the first result of each loop and fused op to `(subgraph, operator)`."""
+        """Map the first result of each loop and fused op to `(subgraph, operator)`."""
         return {
             graph.tensors[op.outputs[0]].name.decode(): (graph, op)
             for graph in self.content.subgraphs
@@ -345,7 +345,7 @@ class _FusedModel:
     sizes: tuple[int | None, int | None] = (None, None)
 
     def ask(self, x: Array, states: Sequence[Array], _: Array) -> list[Array]:
-        """Return `[y, h, c]`; the op is run on as many rows at a time as it has."""
+        """Return `[y, h, c]`; larger batches run in portions of `rows`."""
         answers = []
         for k in range(0, x.shape[1], self.rows):
             here = slice(k, k + self.rows)
@@ -379,11 +379,11 @@ def _ask(parts: Sequence[_LayerModel | _FusedModel], asked: PieceInputs) -> Answ
 
 
 def _part(model: TfliteModel, loop: tuple[Any, Any], direction: int) -> _LayerModel | _FusedModel:
-    """Cut a loop or a fused op of a model out as a model for asking. Raises UncutError."""
+    """Cut a loop or a fused op out as a model for asking. Raises UncutError."""
     part = cut(model, *loop, backward=direction > 0)
     graph, op = loop
     if model.code(op) != OPS.WHILE:
-        h, c = (int(op.inputs[place]) for place in _STATES)
+        h, c = (int(op.inputs[operand]) for operand in _STATES)
         opened = cache(partial(open_subgraph, model, part.alone))
         return _FusedModel(opened, h, c, int(graph.tensors[h].shape[0]), direction > 0)
     sizes = _sizes(model, *loop)
@@ -393,7 +393,7 @@ def _part(model: TfliteModel, loop: tuple[Any, Any], direction: int) -> _LayerMo
 
 
 def cut(model: TfliteModel, graph: Any, loop: Any, *, backward: bool) -> LoopCut:
-    """Cut a loop or a fused op with the operators directly before and behind. Raises UncutError."""
+    """Cut a loop or a fused op with the neighbouring operators. Raises UncutError."""
     if model.code(loop) != OPS.WHILE:
         return _cut_fused(model, graph, loop, backward=backward)
     states, blocks, counters = _find_carried(model, loop)
@@ -439,7 +439,7 @@ _STATES: Final = (18, 19)
 
 
 def _cut_fused(model: TfliteModel, graph: Any, op: Any, *, backward: bool) -> LoopCut:
-    """Cut a fused op, with the reversals around it if it goes backward. Raises UncutError."""
+    """Cut a fused op, with the reversals of a backward direction. Raises UncutError."""
     first, last = int(op.inputs[0]), int(op.outputs[0])
     operators, gives = [op], {"y": last}
     if backward:
