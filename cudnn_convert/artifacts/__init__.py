@@ -16,8 +16,8 @@ One module for each format, named in its row of `formats.FORMATS`, with the func
 * h5         : Opens an HDF5 file through tf_keras, up to the first refused layer.
 * weights    : Opens decoded weights, and computes recurrences in NumPy.
 
-May import: text, errors, private, formats, context, storage, model, casts, graph, recurrences, keras,
-keras.config, read.
+May import: text, errors, private, formats, context, storage, apart, model, casts, report.values,
+report.firmware, graph, recurrences, keras, keras.config, read.
 Entry: `runners.identify` says what an artifact is, `runners.open_artifact` loads it to be run,
 `runners.call_artifact` runs it once.
 """

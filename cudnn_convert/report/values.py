@@ -435,13 +435,32 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class MicroReport:
+    """What a TensorFlow Lite file needs in TensorFlow Lite Micro.
+
+    `bytes` is the size of the file. `arena` is the smallest tensor arena in which it ran, in bytes: a
+    multiple of 16, measured with the package tflite-micro, on a machine of 64 bits, in kernels without a
+    processor's own instructions. None where it was not measured. `operators` have the names of TensorFlow
+    Lite's schema, in alphabetical order; `missing` are those without a kernel in Micro. `variables` counts
+    the bytes of the tensors that keep their values from call to call; they lie in the arena.
+    """
+
+    bytes: int
+    arena: int | None
+    operators: tuple[str, ...]
+    missing: tuple[str, ...]
+    variables: int
+
+
+@dataclass(frozen=True, slots=True)
 class Conversion:
     """A conversion. `inputs` and `outputs` map signature keys to tensors of the source.
 
     `states` are those among them that go from chunk to chunk. `out` is None where the source is portable
     already and nothing was written; `origin` is then None too. `axes` has for keys of inputs and outputs the
     name, the size or None of each axis, as far as they are known; `decoder` is a search over the model.
-    `alone`, `unverified` and `warnings` are as in `Subject`.
+    `alone`, `unverified` and `warnings` are as in `Subject`. `micro` is None for all but files for TensorFlow
+    Lite Micro.
     """
 
     source: str
@@ -463,6 +482,7 @@ class Conversion:
     alone: bool = False
     unverified: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    micro: MicroReport | None = None
 
     def as_subject(self, artifact: str | None) -> Subject:
         """Return the source's part of the report for a verification or a map."""

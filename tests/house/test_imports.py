@@ -30,6 +30,7 @@ ALLOWED = {
     "context": "errors private",
     "storage": "text errors",
     "process": "errors context storage",
+    "apart": "text process",
     "workers": "errors context process",
     "model": "errors",
     "values": "model",
@@ -57,8 +58,8 @@ ALLOWED = {
     "lower.block_lstm lower.search lower.missing_ops lower.tensor_lists",
     "plan": "text errors private formats context model values options weights graph graph.passes "
     "recurrences keras keras.config read",
-    "artifacts": "text errors private formats context storage model casts graph recurrences keras "
-    "keras.config read",
+    "artifacts": "text errors private formats context storage apart model casts report.values "
+    "report.firmware graph recurrences keras keras.config read",
     "storage.staging": "errors formats context storage options read artifacts",
     "feeds": "text errors private context storage model casts options weights read.tensorbundle "
     "storage.staging",
@@ -68,7 +69,7 @@ ALLOWED = {
     "report graph graph.passes recurrences plan artifacts storage.staging feeds",
     "verification.pieces": "text errors private formats model weights reference report graph graph.passes "
     "recurrences plan artifacts verification",
-    "verification.ops": "text errors process private formats model weights reference report graph "
+    "verification.ops": "text errors apart private formats model weights reference report graph "
     "graph.passes recurrences plan artifacts verification verification.pieces",
     "verification.check": "errors context formats model options plan report artifacts verification "
     "verification.pieces verification.ops",
@@ -94,7 +95,7 @@ ALLOWED = {
 PARTS = {
     "core": (
         "reads a model, plans, and writes the artifact",
-        "version text errors private formats context storage storage.staging process model values "
+        "version text errors private formats context storage storage.staging process apart model values "
         "casts requirements options weights report graph graph.passes keras_cells recurrences "
         "keras.config keras "
         "read.tensorbundle read.dialects read.arrays read lower.tensorflow lower lower.onnx plan targets",

@@ -11,7 +11,6 @@
 * duplicates: Finds graph nodes with the same computation as an earlier node.
 * models    : Protocols for the tensors of an artifact by name, with values for any fed tensors.
 * shared_tensors: Finds the tensors shared by an artifact and a source, by names and by values.
-* apart     : A function in a separate process; the end of the process becomes an exception here.
 * keras     : A Keras model with readable layer outputs, where any layer output can be replaced.
 * tflite    : A TensorFlow Lite file with readable and feedable tensors in the first subgraph.
 * onnx      : An ONNX model with readable tensors by name, where any tensor can be fed.
@@ -19,7 +18,7 @@
 * values    : Values for fed tensors: the values of a run, and varied values of equal shapes.
 * differences: Compares the values of a tensor on both sides, in units of the tensor's rounding.
 
-May import: text, errors, process, private, formats, model, weights, reference, report, graph, graph.passes,
+May import: text, errors, apart, private, formats, model, weights, reference, report, graph, graph.passes,
 recurrences, plan, artifacts, verification, verification.pieces.
 Entry: `ask.report`.
 """

@@ -12,11 +12,12 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from cudnn_convert.apart import Apart
 from cudnn_convert.artifacts.onnx import as_fed, open_session, subgraphs_of
 from cudnn_convert.formats import CUTS_KEY, part_file
 from cudnn_convert.graph.passes import image_layouts
 from cudnn_convert.model import Array, Part
-from cudnn_convert.verification.ops.apart import Apart
+from cudnn_convert.verification import effort
 from cudnn_convert.verification.ops.models import StoredCuts
 from cudnn_convert.verification.pieces.onnx import FUSED
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
@@ -107,7 +108,7 @@ class OnnxTensorFile:
         _drop_unread(graph)
         content = cut.SerializeToString()
         inputs = {value.name for value in graph.input}
-        return OnnxRunner(Apart(lambda: _open(content)), inputs, renamed)
+        return OnnxRunner(Apart(lambda: _open(content), effort.CALL_SECONDS), inputs, renamed)
 
     def read_cuts(self) -> StoredCuts | None:
         """Read the statement about shared tensors stored in the file, if any."""

@@ -16,11 +16,12 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from cudnn_convert.apart import Apart
 from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.tflite import pack_model, schema
 from cudnn_convert.formats import CUTS_KEY, part_file
 from cudnn_convert.model import Array, Part
-from cudnn_convert.verification.ops.apart import Apart
+from cudnn_convert.verification import effort
 from cudnn_convert.verification.ops.models import StoredCuts
 from cudnn_convert.verification.pieces import tflite
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
@@ -176,7 +177,7 @@ class TfliteRunner:
         self, model: Any, alone: Any, reads: Sequence[tuple[str, Any]], inputs: Mapping[str, str]
     ) -> None:
         self._reads, self._inputs = reads, inputs
-        self._apart = Apart(lambda: _open(model, alone))
+        self._apart = Apart(lambda: _open(model, alone), effort.CALL_SECONDS)
 
     def run(self, names: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
         """Compute all outputs from given values of inputs by key and of cuts by name."""

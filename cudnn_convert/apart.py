@@ -17,7 +17,6 @@ from typing import Any
 
 from cudnn_convert.process import end_with
 from cudnn_convert.text import first_line
-from cudnn_convert.verification import effort
 
 
 class EndedError(RuntimeError):
@@ -27,11 +26,11 @@ class EndedError(RuntimeError):
 class Apart:
     """A function made by `make` and called in a separate process.
 
-    The process begins with the first call.
+    The process begins with the first call. An answer has to come within `seconds`.
     """
 
-    def __init__(self, make: Callable[[], Callable[..., Any]]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], Callable[..., Any]], seconds: float) -> None:
+        self._make, self._seconds = make, seconds
         self._function: Callable[..., Any] | None = None
         self._process = 0
         self._pipe: Any = None
@@ -48,8 +47,8 @@ class Apart:
             self._begin()
         try:
             self._pipe.send(arguments)
-            if not self._pipe.poll(effort.CALL_SECONDS):
-                raise EndedError(f"it does not answer within {effort.CALL_SECONDS} seconds")
+            if not self._pipe.poll(self._seconds):
+                raise EndedError(f"it does not answer within {self._seconds:g} seconds")
             is_answer, answer = self._pipe.recv()
         except (EOFError, OSError) as cause:
             self.close()
@@ -93,6 +92,10 @@ def _serve(pipe: Any, make: Callable[[], Callable[..., Any]], parent: int) -> No
     """Answer calls until the parent process or the copy ends."""
     end_with(parent, 1)
     faulthandler.disable()  # its end is told by an exception
+    with suppress(ImportError):  # Windows
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):  # what native code says at its end
         os.dup2(nothing, stream)

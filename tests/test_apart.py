@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cudnn_convert.verification.ops.apart import Apart, EndedError
+from cudnn_convert.apart import Apart, EndedError
 
 
 def make() -> Any:
@@ -20,7 +20,7 @@ def make() -> Any:
 
 
 def test_a_process_answers_refuses_and_ends() -> None:
-    apart = Apart(make)
+    apart = Apart(make, 60)
     assert apart.run(3) == 3
     with pytest.raises(RuntimeError, match="division"):
         apart.run(1)
@@ -35,4 +35,4 @@ def test_what_cannot_begin_says_why() -> None:
         raise ValueError("no such file")
 
     with pytest.raises(RuntimeError, match="no such file"):
-        Apart(refuse).run(1)
+        Apart(refuse, 60).run(1)
