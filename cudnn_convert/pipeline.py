@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cudnn_convert import context, read, storage, targets
-from cudnn_convert.artifacts import runners
+from cudnn_convert.artifacts import micro, runners
 from cudnn_convert.artifacts.runners import Answers
 from cudnn_convert.context import mute_output, silence
 from cudnn_convert.errors import (
@@ -26,7 +26,7 @@ from cudnn_convert.errors import (
     name_access,
 )
 from cudnn_convert.feeds.data import Data, Shard, read_calls
-from cudnn_convert.formats import Content, Keeps
+from cudnn_convert.formats import Content, Keeps, part_file
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, list_flags, with_limits
 from cudnn_convert.plan import Plan, RecurrencesPlan, from_weights, keras_recurrences, network, notes
@@ -41,7 +41,7 @@ from cudnn_convert.plan.source import (
     user_code,
 )
 from cudnn_convert.read import paths
-from cudnn_convert.report import Report, Verification, model_reports
+from cudnn_convert.report import Report, Verification, firmware, model_reports
 from cudnn_convert.report.provenance import make_provenance
 from cudnn_convert.report.values import DecoderReport, Origin, Subject, WeightsReport
 from cudnn_convert.storage import staging
@@ -120,6 +120,10 @@ def convert(
         elif options.form.has_foreign_runtime and not isinstance(plan, RecurrencesPlan):
             with _name_refusals(plan, artifact, options):
                 runners.require_loadable(options.format, artifact, plan.all_parts)
+        if options.has_fixed_sizes:
+            summary = _measure_in_micro(summary, plan, artifact, options)
+            if folder and (code := _make_firmware(summary, artifact, target.stem)):
+                artifact.with_suffix(".cc").write_text(code, encoding="utf-8")
         if options.quantize and (proof := summary.verification):
             summary = replace(summary, notes=(*summary.notes, accuracy_gate.note(proof, options)))
             if folder:
@@ -230,6 +234,41 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
         reasons = (*plan.model.suspects, *error.reasons)
         raise VerificationError(replace(summary, verification=error.report), *reasons) from error
     return replace(summary, verification=proof)
+
+
+def _measure_in_micro(summary: Report, plan: Plan, artifact: Path, options: Options) -> Report:
+    """Measure a file of fixed sizes for TensorFlow Lite Micro, and run the proof in Micro's interpreter too.
+
+    A file that Micro refuses gets a note. Raises VerificationError where Micro's numbers differ.
+    """
+    context.report_progress("measuring for TensorFlow Lite Micro")
+    part = plan.parts[0]
+    file, errors, note = part_file(artifact, part.name, ".tflite"), dict[str, float](), ""
+    try:
+        measured = micro.measure(file)
+    except micro.MicroError as cause:
+        return replace(summary, notes=(*summary.notes, f"TensorFlow Lite Micro refuses the file: {cause}"))
+    if measured.missing:
+        note = f"TensorFlow Lite Micro has no kernel for {', '.join(measured.missing)}"
+    elif not micro.is_available():
+        note = "not run in TensorFlow Lite Micro: pip install 'cudnn-convert[micro]' for its interpreter"
+    elif options.verify:
+        with mute_output():
+            result = check.verify_artifact(plan, micro.open_part(file, part), options)
+        if wrong := [output for output in result.outputs if not output.passed]:
+            lead = f"{plan.model.path}: in TensorFlow Lite Micro: output"
+            reasons = [f"{lead} {output.output}: {output.message}" for output in wrong]
+            raise VerificationError(replace(summary, verification=result), *reasons)
+        errors = accuracy_gate.errors(result)
+    notes = (*summary.notes, note) if note else summary.notes
+    return replace(summary, notes=notes, micro=replace(measured, errors=errors))
+
+
+def _make_firmware(summary: Report, artifact: Path, name: str) -> str:
+    """Return the C++ source of a file for TensorFlow Lite Micro; empty for a file that Micro refuses."""
+    if summary.micro is None or summary.micro.missing or not artifact.is_file():
+        return ""
+    return firmware.make_source(artifact.read_bytes(), name, summary.micro)
 
 
 @contextmanager

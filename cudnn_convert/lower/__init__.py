@@ -11,7 +11,7 @@
 * inexact_kernels: Replaces ops with TensorFlow Lite kernels wrong for some values.
 * empty_axes   : Handles axes of open size, possibly empty, for TensorFlow Lite.
 * infinities   : Infinite constants of a TensorFlow Lite file.
-* fixed_shapes : Simplifies graphs of fixed sizes: shapes, and reversals of full rows.
+* fixed_shapes : Replaces ops without a kernel in TensorFlow Lite Micro, in graphs of fixed sizes.
 * tflite_fused : Lowers recurrences to fused LSTM ops or to unrolled steps, for microcontrollers.
 * tflite       : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
 * search       : Traces a search over a model's steps, and adds the search to the model's graph.

@@ -438,7 +438,11 @@ PASSES: Final[tuple[Pass, ...]] = (
 
 
 #: What comes behind `PASSES` where all sizes are known.
-OF_FIXED_SIZES: Final[tuple[Pass, ...]] = (fixed_shapes.fold_shapes, fixed_shapes.reverse_whole_rows)
+OF_FIXED_SIZES: Final[tuple[Pass, ...]] = (
+    fixed_shapes.fold_shapes,
+    fixed_shapes.reverse_whole_rows,
+    fixed_shapes.replace_selects,
+)
 
 
 #: Steps of a block: each step copies this many rows, the end of each block all rows.

@@ -442,7 +442,8 @@ class MicroReport:
     multiple of 16, measured with the package tflite-micro, on a machine of 64 bits, in kernels without a
     processor's own instructions. None where it was not measured. `operators` have the names of TensorFlow
     Lite's schema, in alphabetical order; `missing` are those without a kernel in Micro. `variables` counts
-    the bytes of the tensors that keep their values from call to call; they lie in the arena.
+    the bytes of the tensors that keep their values from call to call; they lie in the arena. `errors` has the
+    largest absolute error of each float output in Micro's interpreter, and is empty where it was not run.
     """
 
     bytes: int
@@ -450,6 +451,7 @@ class MicroReport:
     operators: tuple[str, ...]
     missing: tuple[str, ...]
     variables: int
+    errors: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,9 @@ def note(result: Verification, options: Options) -> str:
         if worst is None
         else f"largest error {figures[worst]:.2e} in output {worst}"
     )
-    bound = f"--max-error {options.max_error:g}"
-    if options.max_error is None:
+    if options.max_error is not None:
+        bound = f"--max-error {options.max_error:g}"
+    else:
         floats = [output for output in result.outputs if output.max_abs is not None]
         bound = f"at most {', '.join(dict.fromkeys(_describe_bound(each, options) for each in floats))}"
     return f"{options.quantize}: {message}, on {result.data}; {bound}"

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -38,7 +37,6 @@ _ELSE: Final = "choose --format savedmodel or frozen"
 #: How the converter says which node it does not take: type, name, perhaps the function it lies in, and why.
 _SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*?\)+: (.+)')
 _CUSTOM: Final = "\nCustom ops: "
-_NONE: Final[Mapping[str, Cell]] = MappingProxyType({})
 _LSTM: Final = schema.BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_LSTM
 #: The operands of a fused op that are recurrent kernels, in the order of `Mode.LSTM.gates`.
 _RECURRENT_KERNELS: Final = (5, 6, 7, 8)
@@ -68,7 +66,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             built_in=options.verify,
             user=plan.find_user_graph(part.signature),
             recurrences={recurrence.node for recurrence in plan.recurrences},
-            fused=lowered.fused,
+            fused=lowered.fused if options.has_fixed_sizes else None,
             examples=plan.examples,
         )
         notes += [f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(ops)}"] if ops else []
@@ -84,13 +82,13 @@ def write(
     built_in: bool,
     user: UserGraph | None = None,
     recurrences: Collection[str] = (),
-    fused: Mapping[str, Cell] = _NONE,
+    fused: Mapping[str, Cell] | None = None,
     examples: Sequence[Mapping[str, Array]] = (),
 ) -> tuple[str, ...]:
     """Write a frozen float32 GraphDef to `path`; return the ops in need of Flex.
 
     `user` is the user's graph, where a cut may be advised, by default this one; `recurrences` are its
-    recurrences, which every advised cut keeps. `fused` has the cells of fused ops by the ops' names. With
+    recurrences, which every advised cut keeps. `fused` has the cells of fused ops by the ops' names, for a file of fixed sizes. With
     `examples`, calls by key, the file computes in 8 bits, calibrated on them. The file has the one signature
     `serving_default`, with the
     keys of `signature`, and deterministic bytes. Raises UnsupportedModelError with a line for each op that
@@ -107,7 +105,9 @@ def write(
         write_saved_model.write(Path(folder), pruned, [Part(SERVING, signature)], {}, provenance="")
         content = _run_converter(folder, cuts, examples, built_in=built_in)
     model = unpack_model(content)
-    _complete_fused_ops(model, fused)
+    if fused is not None:
+        _complete_fused_ops(model, fused)
+        _broadcast_selects(model)
     infinities.restore_infinities(model, pruned)
     entry, buffer = schema.MetadataT(), schema.BufferT()  # without arguments before TensorFlow 2.21
     entry.name, entry.buffer, buffer.data = TFLITE_KEY, len(model.buffers), [*provenance.encode()]
@@ -149,8 +149,7 @@ def _read_recurrent_kernels(model: Any, graph: Any, op: Any) -> Array | None:
 
     Returns None for any other op.
     """
-    kind = model.operatorCodes[op.opcodeIndex]
-    if max(kind.builtinCode, kind.deprecatedBuiltinCode) != _LSTM:
+    if _code(model, op) != _LSTM:
         return None
     kernels = []
     for operand in _RECURRENT_KERNELS:
@@ -160,6 +159,38 @@ def _read_recurrent_kernels(model: Any, graph: Any, op: Any) -> Array | None:
         value = np.frombuffer(data, "<f4" if is_float else "i1").reshape(tensor.shape).astype(np.float32)
         kernels.append(value if is_float else value * np.float32(tensor.quantization.scale[0]))
     return np.stack(kernels)
+
+
+def _broadcast_selects(model: Any) -> None:
+    """Make a SELECT_V2 of each SELECT of equal shapes: TensorFlow Lite Micro has no SELECT."""
+    kinds = {"SELECT": _kind("SELECT"), "SELECT_V2": _kind("SELECT_V2")}
+    readers = [
+        (graph, op)
+        for graph in model.subgraphs
+        for op in graph.operators or ()
+        if _code(model, op) == kinds["SELECT"]
+    ]
+    if not all(_is_elementwise(graph, op) for graph, op in readers):
+        return
+    for _, op in readers:
+        code = model.operatorCodes[op.opcodeIndex]
+        code.builtinCode = code.deprecatedBuiltinCode = kinds["SELECT_V2"]
+        op.builtinOptionsType = schema.BuiltinOptions.SelectV2Options
+        op.builtinOptions = schema.SelectV2OptionsT()
+
+
+def _kind(name: str) -> int:
+    return int(getattr(schema.BuiltinOperator, name))
+
+
+def _code(model: Any, op: Any) -> int:
+    kind = model.operatorCodes[op.opcodeIndex]
+    return int(max(kind.builtinCode, kind.deprecatedBuiltinCode))
+
+
+def _is_elementwise(graph: Any, op: Any) -> bool:
+    shapes = [[*(graph.tensors[k].shape if graph.tensors[k].shape is not None else ())] for k in op.inputs]
+    return all(shape == shapes[0] for shape in shapes)
 
 
 def _run_converter(

@@ -114,7 +114,9 @@ def test_operators_without_a_kernel_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, micro_models.of_operators("POW"))
     report = micro.measure(path)
     assert (report.operators, report.missing, report.arena) == (("POW",), ("POW",), None)
-    with pytest.raises(micro.MicroError, match=r"^operators that TensorFlow Lite Micro has no kernels for: POW$"):
+    with pytest.raises(
+        micro.MicroError, match=r"^operators that TensorFlow Lite Micro has no kernels for: POW$"
+    ):
         micro.open_part(path, part("a b", "y0"))
 
 
@@ -150,7 +152,9 @@ def test_the_table_has_the_operators_of_the_package() -> None:
     known = set()
     for name, number in vars(tflite.schema.BuiltinOperator).items():
         if isinstance(number, int) and name != "CUSTOM":
-            with pytest.raises(RuntimeError, match=f"^Didn't find op for builtin opcode '({name}|POW)'") as caught:
+            with pytest.raises(
+                RuntimeError, match=f"^Didn't find op for builtin opcode '({name}|POW)'"
+            ) as caught:
                 process.run(name)
             if f"'{name}'" not in str(caught.value):
                 known.add(name)

@@ -51,7 +51,12 @@ def test_operators_without_a_kernel_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("my-model.v2", "my_model_v2"), ("2 layers", "model_2_layers"), ("모델", "model"), ("*/ int x", "int_x")],
+    [
+        ("my-model.v2", "my_model_v2"),
+        ("2 layers", "model_2_layers"),
+        ("모델", "model"),
+        ("*/ int x", "int_x"),
+    ],
 )
 def test_names_are_names_of_cpp(name: str, expected: str) -> None:
     text = firmware.make_source(CONTENT, name, REPORT)

@@ -57,7 +57,9 @@ class _File:
             made.builtinOptionsType = getattr(schema.BuiltinOptions, type(options).__name__.removesuffix("T"))
         self.graph.operators.append(made)
 
-    def pack(self, inputs: Mapping[str, int], outputs: Mapping[str, int], key: str = "serving_default") -> bytes:
+    def pack(
+        self, inputs: Mapping[str, int], outputs: Mapping[str, int], key: str = "serving_default"
+    ) -> bytes:
         """Gives the bytes; the signature's order is that of the maps, the graph's is the reverse."""
         self.graph.inputs, self.graph.outputs = [*inputs.values()][::-1], [*outputs.values()][::-1]
         ends = (

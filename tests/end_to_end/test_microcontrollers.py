@@ -1,0 +1,126 @@
+"""Trained networks of each kind of source in TensorFlow Lite Micro, in float32 and in eight bits.
+
+The answers of the frameworks that trained them judge. The files run in a process without cudnn_convert.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.micro_fixtures import CASES, STEPS, Arrays, MicroCase
+from support.tiers import some
+from tensorflow.lite.python import schema_py_generated as schema
+
+import cudnn_convert
+from cudnn_convert.errors import UsageError, VerificationError
+from cudnn_convert.report import Report
+
+PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "run_row_by_row.py"
+HAS_MICRO = importlib.util.find_spec("tflite_micro") is not None
+#: Of sources with an open number of steps.
+OPEN = {"motion_gru-h5": 40, "keyword_torch-weights": 25}
+#: Unrolled steps round the state to 8 bits at each of them, so that errors add up; a user accepts this much.
+UNROLLED = {"motion_gru-h5": 0.35}
+FIRST = ("motion_bidirectional-h5",)
+FIRST_OF_INT8 = ("tokens_lstm-frozen",)
+#: The largest share of rows whose class differs in 8 bits.
+DIFFERING = 0.01
+
+
+def convert(case: MicroCase, name: str, out: Path, **flags: Any) -> Report:
+    steps = {"steps": OPEN[name]} if name in OPEN else {}
+    return cudnn_convert.convert(
+        case.source, out, format="tflite", lowering="fused", **case.flags, **steps, **flags
+    )
+
+
+def ask(case: MicroCase, file: Path, runtime: str, count: int) -> Arrays:
+    """The answers to the first rows, each in a call of its own; a stream is run step by step."""
+    rows, answers = file.with_suffix(".rows.npz"), file.with_suffix(f".{runtime}.npz")
+    np.savez(rows, **{case.input: case.rows.inputs[:count]})
+    states = [f"{key}={following}" for key, following in case.states.items()]
+    paths = [str(PROGRAM), str(file), str(rows), str(answers)]
+    subprocess.run(
+        [sys.executable, *paths, runtime, *states], check=True, capture_output=True, cwd=file.parent
+    )
+    with np.load(answers) as stored:
+        joined = {key: stored[key] for key in stored.files}
+    if case.states:
+        joined[STEPS] = joined[f"{case.output}/steps"]
+    return joined
+
+
+def check_classes(case: MicroCase, file: Path, runtime: str) -> None:
+    assert case.count_agreements(ask(case, file, runtime, 500)) >= 1 - DIFFERING
+
+
+def runtimes() -> list[str]:
+    return ["lite", "micro"] if HAS_MICRO else ["lite"]
+
+
+@pytest.mark.parametrize("name", some(FIRST, *(name for name in CASES if name not in FIRST)))
+def test_float_files_answer_as_the_trained_networks_did(tmp_path: Path, name: str) -> None:
+    case, file = CASES[name], tmp_path / "model.tflite"
+    report = convert(case, name, file)
+    assert report.micro is not None
+    assert report.micro.missing == ()
+    assert report.micro.bytes == file.stat().st_size
+    for runtime in runtimes():
+        case.assert_close(ask(case, file, runtime, 40))
+    if HAS_MICRO:
+        assert report.micro.arena is not None
+        assert max(report.micro.errors.values()) < 1e-5
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(file.read_bytes(), 0))
+    assert len(model.subgraphs) == 1, "a loop"
+
+
+@pytest.mark.parametrize("name", some(FIRST_OF_INT8, *(name for name in CASES if name not in FIRST_OF_INT8)))
+def test_files_of_eight_bits_choose_the_same_classes(tmp_path: Path, is_first_tier: bool, name: str) -> None:
+    case, file, data = CASES[name], tmp_path / "model.tflite", tmp_path / "data.npz"
+    np.savez(data, **case.data)
+    bound = {"max_error": UNROLLED[name]} if name in UNROLLED else {}
+    count = 60 if is_first_tier else 500
+    report = convert(case, name, file, quantize="int8", data=data, limit_examples=count, **bound)
+    proof = report.verification
+    assert proof is not None
+    assert len(proof.feeds) == count
+    (note,) = (note for note in report.notes if note.startswith("int8: largest error"))
+    assert f"{max(output.max_abs or 0 for output in proof.outputs):.2e}" in note
+    for runtime in runtimes():
+        check_classes(case, file, runtime)
+    if HAS_MICRO:
+        assert report.micro is not None
+        bounds = {output.output: output.atol for output in proof.outputs}
+        assert all(error <= bounds[key] for key, error in report.micro.errors.items())
+
+
+def test_an_error_above_the_bound_is_refused(tmp_path: Path) -> None:
+    case, data = CASES["tokens_lstm-frozen"], tmp_path / "data.npz"
+    np.savez(data, **case.data)
+    with pytest.raises(VerificationError, match=r"quantize: expected no error above 0.001 on .*, found"):
+        convert(case, "tokens_lstm-frozen", tmp_path / "m.tflite", quantize="int8", data=data, max_error=1e-3)
+    assert not (tmp_path / "m.tflite").exists()
+
+
+def test_eight_bits_need_fixed_sizes_and_data(tmp_path: Path) -> None:
+    case = CASES["tokens_lstm-frozen"]
+    with pytest.raises(UsageError, match="--quantize of TensorFlow Lite needs --lowering fused"):
+        cudnn_convert.convert(case.source, tmp_path / "m.tflite", quantize="int8", max_error=0.1)
+    with pytest.raises(UsageError, match="--quantize needs --data: inputs of yours"):
+        convert(case, "tokens_lstm-frozen", tmp_path / "m.tflite", quantize="int8")
+
+
+def test_a_folder_has_the_source_of_firmware(tmp_path: Path) -> None:
+    case = CASES["tokens_lstm-frozen"]
+    report = convert(case, "tokens_lstm-frozen", tmp_path / "out", verify=False)
+    source = (tmp_path / "out" / "model.cc").read_text()
+    assert "resolver.AddUnidirectionalSequenceLSTM();" in source
+    assert f"const unsigned int model_size = {(tmp_path / 'out' / 'model.tflite').stat().st_size};" in source
+    assert report.micro is not None
+    assert report.micro.errors == {}
