@@ -26,11 +26,11 @@ test: $(if $(filter 2.21,$(TENSORFLOW)),lint,$(VENV)/ready)
 	$(PYTEST) --fast $(FLAGS)
 
 # What `make test` leaves out too: slow tests, every sample in every format, more examples of properties, and
-# what needs a browser, PyTorch, Ray, a store or cuDNN's headers.
+# what needs a browser, PyTorch, OpenVINO, Ray, a store or cuDNN's headers.
 test-every: lint $(VENV)/every
 	$(PYTEST)
 
-# PyTorch, cuDNN's headers, Ray, stores and a server of one, and a browser where the system has none.
+# PyTorch, OpenVINO, cuDNN's headers, Ray, stores and a server of one, and a browser where the system has none.
 $(VENV)/every: $(VENV)/docs
 	$(BIN)/python -m pip install --quiet --editable '.[every]'
 	command -v chromium chromium-browser google-chrome >/dev/null || $(BIN)/python -m playwright install chromium
