@@ -26,12 +26,12 @@ test: $(if $(filter 2.21,$(TENSORFLOW)),lint,$(VENV)/ready)
 	$(PYTEST) --fast $(FLAGS)
 
 # What `make test` leaves out too: slow tests, every sample in every format, more examples of properties, and
-# what needs a browser, PyTorch, Ray, a store or cuDNN's headers. Programs of docs/serving in C++ and Java run where
-# these name a release of the runtime: ONNXRUNTIME=FOLDER ONNXRUNTIME_JAR=FILE LITERT=FOLDER.
+# what needs a browser, PyTorch, OpenVINO, Ray, a store or cuDNN's headers. Programs of docs/serving in C++ and
+# Java run where these name a release of the runtime: ONNXRUNTIME=FOLDER ONNXRUNTIME_JAR=FILE LITERT=FOLDER.
 test-every: lint $(VENV)/every
 	$(PYTEST)
 
-# PyTorch, cuDNN's headers, Ray, stores and a server of one, LiteRT, and a browser where the system has none.
+# PyTorch, OpenVINO, cuDNN's headers, Ray, stores and a server of one, LiteRT, and a browser where the system has none.
 $(VENV)/every: $(VENV)/docs
 	$(BIN)/python -m pip install --quiet --editable '.[every]'
 	command -v chromium chromium-browser google-chrome >/dev/null || $(BIN)/python -m playwright install chromium

@@ -9,8 +9,8 @@ that go backward.
     before:  y = ReverseSequence(x[1, 40, 3], [40], seq_dim=1, batch_dim=0)
     after:   y = ReverseV2(x, [1])
 
-`replace_selects`: TensorFlow Lite Micro chooses between floats alone. Of 32-bit integers the result is the same
-where a difference overflows, for sums of such numbers wrap around. Embeddings of Keras 3 count negative numbers
+`replace_selects`: TensorFlow Lite Micro chooses between floats alone. For 32-bit integers the result stays
+exact where a difference overflows, since such sums wrap around. Embeddings of Keras 3 count negative numbers
 from the end in this way.
     before:  y = SelectV2(c, a, b)
     after:   y = AddV2(b, Mul(Cast(c), Sub(a, b)))

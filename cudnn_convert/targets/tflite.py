@@ -88,11 +88,11 @@ def write(
     """Write a frozen float32 GraphDef to `path`; return the ops in need of Flex.
 
     `user` is the user's graph, where a cut may be advised, by default this one; `recurrences` are its
-    recurrences, which every advised cut keeps. `fused` has the cells of fused ops by the ops' names, for a file of fixed sizes. With
-    `examples`, calls by key, the file computes in 8 bits, calibrated on them. The file has the one signature
-    `serving_default`, with the
-    keys of `signature`, and deterministic bytes. Raises UnsupportedModelError with a line for each op that
-    TensorFlow Lite lacks, or without `built_in` that Flex lacks too.
+    recurrences, which every advised cut keeps. `fused` has the cells of fused ops by the ops' names, for a
+    file of fixed sizes. With `examples`, calls by key, the file computes in 8 bits, calibrated on them. The
+    file has the one signature `serving_default`, with the keys of `signature`, and deterministic bytes.
+    Raises UnsupportedModelError with a line for each op that TensorFlow Lite lacks, or without `built_in`
+    that Flex lacks too.
     """
     pruned = prune(Graph.of(graph), signature.tensors)
     index = pruned.index

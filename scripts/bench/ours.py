@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from contender import TOLERANCE_INT8, Built
 from problem import INPUT, OUTPUT, Problem, tensorflow_1
-from runtimes import onnxruntime_session
+from runtimes import onnxruntime_session, openvino_model
 
 import cudnn_convert
 from cudnn_convert.lower.tensorflow import layer_stack, while_loop
@@ -85,6 +85,11 @@ def onnx_int8(problem: Problem, threads: int) -> Built:
     out = problem.folder / "int8.onnx"
     flags = {"quantize": "int8", "max_error": TOLERANCE_INT8, "data": feeds}
     return onnxruntime_session(problem, str(_converted(problem, "onnx", out, verify=True, **flags)), threads)
+
+
+def onnx_in_openvino(problem: Problem, threads: int) -> Built:
+    """The same file as in ONNX Runtime, with steps and batch open."""
+    return openvino_model(problem, _converted(problem, "onnx"), threads)
 
 
 def is_lstm(problem: Problem) -> bool:

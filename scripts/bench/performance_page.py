@@ -25,7 +25,7 @@ _PLOTS: Final = MappingProxyType(
         "tensorflow": ("TensorFlow", ("tf1", "tf_keras", "keras")),
         "runtimes": (
             "ONNX and other runtimes",
-            ("onnx_int8", "bare_node", "tf2onnx_tf_keras", "tf2onnx_tf1", "torch", "openvino"),
+            ("onnx_int8", "bare_node", "tf2onnx_tf_keras", "tf2onnx_tf1", "torch", "openvino_onnx"),
         ),
     }
 )
@@ -60,8 +60,8 @@ own times is the distance of the quartiles.
 Others' figures are their time over ours: 2.00 takes twice as long as our artifact called in the same way. Our
 artifact is called in a Session, as a function of TensorFlow 2, or in another runtime as our ONNX model.
 Session and function differ by the cost of a call itself. Keras takes its batch first, as it does by default.
-All others take time first. OpenVINO is told the sizes and to compute in float32. Its default on some
-processors is bfloat16."""
+All others take time first. OpenVINO is told to compute in float32, because its default on some processors is
+bfloat16. It is also told the sizes of the fused node alone. The sizes of our ONNX model stay open in it."""
 _COSTS: Final = """\
 These are whole processes, in turn with the processes that they are compared with. If the other process writes
 as many files, both end when their files are on the disk. They also begin {pause:.0f} s after all other

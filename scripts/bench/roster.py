@@ -22,6 +22,7 @@ PEERS: Final = MappingProxyType(
         "keras": ("Keras 3, exported for a CPU", FUNCTION),
         ONNX: ("our ONNX model", ONNX),
         ONNX_INT8: ("our ONNX model, `--quantize int8`", ONNX),
+        "openvino_onnx": ("our ONNX model in OpenVINO, float32", ONNX),
         "bare_node": ("ONNX Runtime's fused node alone", ONNX),
         "tf2onnx_tf_keras": ("tf2onnx of the tf_keras model", ONNX),
         "tf2onnx_tf1": ("tf2onnx of the TensorFlow 1 graph", ONNX),
@@ -69,11 +70,12 @@ def contenders() -> dict[str, Contender]:
         Contender("keras", keras_peers.keras_export),
         Contender(ONNX, ours.onnx),
         Contender(ONNX_INT8, ours.onnx_int8, fits=ours.is_lstm, tolerance=TOLERANCE_INT8),
+        Contender("openvino_onnx", ours.onnx_in_openvino, package="openvino"),
         Contender("bare_node", runtimes.bare_node),
         Contender("tf2onnx_tf_keras", keras_peers.tf2onnx_of_tf_keras),
         Contender("tf2onnx_tf1", runtimes.tf2onnx_of_tensorflow_1),
         Contender("torch", runtimes.torch_module, package="torch"),
-        Contender("openvino", runtimes.openvino_model, package="openvino"),
+        Contender("openvino", runtimes.openvino_node, package="openvino"),
     ]
     return {one.name: one for one in found}
 

@@ -116,13 +116,28 @@ def torch_module(problem: Problem, threads: int) -> Built:
     return Built(call, lambda y: np.asarray(y.numpy()))
 
 
-def openvino_model(problem: Problem, threads: int) -> Built:
-    """The bare nodes with the shapes fixed; in float32, because its default on some CPUs is bfloat16."""
+def openvino_node(problem: Problem, threads: int) -> Built:
+    """The bare nodes in OpenVINO, with the sizes fixed."""
+    return openvino_model(problem, bare(problem), threads, fixed=True, apart=True)
+
+
+def openvino_model(
+    problem: Problem, model: Path, threads: int, *, fixed: bool = False, apart: bool = False
+) -> Built:
+    """The only input and the first output of a model in OpenVINO; `fixed`: it is told the input's sizes.
+
+    It computes in float32: its default on some processors is bfloat16. `apart` as in `onnxruntime_session`.
+    """
     import openvino
 
     core = openvino.Core()
-    model = core.read_model(bare(problem))
-    model.reshape(list(problem.x.shape))
+    read = core.read_model(model)
+    if fixed:
+        read.reshape(list(problem.x.shape))
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
-    request = core.compile_model(model, "CPU", settings).create_infer_request()
-    return Built(lambda: request.infer([problem.x])[0], lambda y: side_by_side(np.asarray(y)))
+    request = core.compile_model(read, "CPU", settings).create_infer_request()
+
+    def answer(y: Array) -> Array:
+        return side_by_side(np.asarray(y)) if apart else np.asarray(y)
+
+    return Built(lambda: request.infer([problem.x])[0], answer)

@@ -94,7 +94,7 @@ def test_report_and_record_tell_what_was_measured(name: str, answered: dict[str,
 
 def test_what_stays_float_is_said(answered: dict[str, Any]) -> None:
     report, _, folder = answered["two_layers"]
-    ours = "LSTM nodes in int8, which ONNX Runtime alone can run (com.microsoft DynamicQuantizeLSTM): 1"
+    ours = "LSTM nodes in int8, an op of ONNX Runtime's own (com.microsoft DynamicQuantizeLSTM): 1"
     left = "still float32, for only LSTMs with constant weights can be int8: 1 GRU"
     assert [f"model.onnx: {ours}", f"model.onnx: {left}"] == [*report.notes[-3:-1]]
     ops = {node.op_type for node in onnx.load(str(folder / "model.onnx")).graph.node}

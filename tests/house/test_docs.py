@@ -136,9 +136,9 @@ FILES: dict[str, dict[str, str]] = {
 GOES_ON = {"docs/adding-a-dialect.md": "docs/adding-a-reader.md"}
 #: A page whose checkpoint has lost its graph.
 WITHOUT_META = "docs/tutorials/weights.md"
-#: `tests/stories/test_stories.py`, `tests/testing/test_documentation.py` and
-#: `tests/end_to_end/test_troubleshooting.py` run these.
-ELSEWHERE = ("docs/stories.md", "docs/testing.md", "docs/troubleshooting")
+#: `tests/end_to_end/test_openvino.py`, `tests/stories/test_stories.py`, `tests/testing/test_documentation.py`
+#: and `tests/end_to_end/test_troubleshooting.py` run these.
+ELSEWHERE = ("docs/serving/openvino.md", "docs/stories.md", "docs/testing.md", "docs/troubleshooting")
 
 #: Commands whose own tests run them whole.
 TRIED_ELSEWHERE = {"demo": "tests/cli/test_demo.py"}

@@ -13,8 +13,8 @@ from support import user_processes
 from support.recorded import assert_close
 from support.samples import Fixture
 
-#: What a user runs who has ONNX Runtime or NumPy alone.
-WITHOUT_TENSORFLOW = ("onnx", "npz", "safetensors")
+#: What a user runs who has ONNX Runtime, OpenVINO or NumPy alone.
+WITHOUT_TENSORFLOW = ("onnx", "openvino", "npz", "safetensors")
 
 
 def convert(

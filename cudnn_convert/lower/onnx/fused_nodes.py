@@ -26,6 +26,13 @@ from cudnn_convert.weights.lazy import LazyLayers
 _OPS: Final = {Mode.LSTM: "LSTM", Mode.GRU: "GRU", Mode.RNN_TANH: "RNN", Mode.RNN_RELU: "RNN"}
 #: The ONNX ops of fused recurrences.
 FUSED: Final = frozenset(_OPS.values())
+#: The attribute `clip` of nodes with lengths of the model: a bound that no float passes. OpenVINO (2024.6.0,
+#: 2025.4.1 and 2026.4.1) ignores lengths where steps or batch are open. It makes a loop of a node that clips,
+#: and the loop keeps to the lengths. Source: openvino 00262ea src/plugins/intel_cpu/src/nodes/rnn.cpp
+#: RNN::isSupportedOperation. The bound is ONNX Runtime's own default for an LSTM and a GRU. Its RNN without
+#: the attribute differs for infinite sums alone. Source: onnxruntime core/providers/cpu/rnn/lstm_base.h
+#: LSTMBase, deep_cpu_gru.h DeepCpuGruOp, rnn.cc Clip.
+_NO_CLIP: Final = float(np.finfo(np.float32).max)
 #: Last value of a ticket, so that it equals no other constant: tf2onnx merges equal ones.
 MARK: Final = 2.0**-113 * 1.2912
 #: The parts of inputs 1 to 3 of a fused node, W, R and B, for one direction.
@@ -90,7 +97,8 @@ def stack(
         inputs = [x, *tickets, rows, *(starts or [""] * kinds), *peepholes]
         while not inputs[-1]:
             inputs.pop()
-        y, h, *c = ops.several(_OPS[sizes.mode], inputs, 1 + kinds, **_attributes(recurrence))
+        attributes = _attributes(recurrence) | ({"clip": _NO_CLIP} if lengths else {})
+        y, h, *c = ops.several(_OPS[sizes.mode], inputs, 1 + kinds, **attributes)
         y, h = _times(ops, y, out_of, axis=1), _times(ops, h, out_of, axis=0)
         x = _merge_directions(ops, y, directions=sizes.directions, units=sizes.width)
         for initial, name in zip(ends, [h, *c], strict=True):

@@ -136,7 +136,7 @@ def to_int8(finished: finish.Finished) -> Quantized:
 def notes(quantized: Quantized) -> Iterator[str]:
     """Yield notes on int8 nodes, and on the remaining float nodes."""
     if quantized.nodes:
-        yield f"LSTM nodes in int8, which ONNX Runtime alone can run ({DOMAIN} {OP}): {quantized.nodes}"
+        yield f"LSTM nodes in int8, an op of ONNX Runtime's own ({DOMAIN} {OP}): {quantized.nodes}"
     if quantized.left:
         listed = ", ".join(f"{count} {op}" for op, count in sorted(quantized.left.items()))
         yield f"still float32, for only LSTMs with constant weights can be int8: {listed}"

@@ -177,6 +177,15 @@ def test_what_a_fused_node_says() -> None:
         assert [*node.input][4:] == ["", *(["h", "c"] if mode is Mode.LSTM else ["h"])]
 
 
+@EVERY_MODE
+def test_a_node_with_lengths_of_the_model_clips_what_no_float_passes(mode: Mode) -> None:
+    """OpenVINO ignores lengths of others; the lengths that a GRU of unknown steps gets are all its steps."""
+    largest = float(np.finfo(np.float32).max)
+    for case, clips in ((Case(mode, 2, 2, "CudnnRNNV3"), [largest, largest]), (Case(mode, 2, 2), [])):
+        attributes = [each for node in fused(graph(case)) for each in node.attribute]
+        assert [helper.get_attribute_value(each) for each in attributes if each.name == "clip"] == clips
+
+
 def test_a_ticket_says_whose_weights_it_stands_for() -> None:
     case = Case(Mode.GRU, 2, 2)
     judged(case, graph(case, before=[Case(Mode.LSTM), Case(Mode.GRU, 2, 1)]), [(STEPS, BATCH)])

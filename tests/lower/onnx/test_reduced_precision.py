@@ -495,7 +495,7 @@ def test_a_model_without_an_lstm_stays_as_it_is() -> None:
 @pytest.mark.usefixtures("few")
 def test_notes_tell_what_is_int8_and_what_is_not() -> None:
     model = Finished(onnx.ModelProto(), {})
-    ours = "LSTM nodes in int8, which ONNX Runtime alone can run (com.microsoft DynamicQuantizeLSTM): 3"
+    ours = "LSTM nodes in int8, an op of ONNX Runtime's own (com.microsoft DynamicQuantizeLSTM): 3"
     left = "still float32, for only LSTMs with constant weights can be int8: 2 GRU, 1 LSTM"
     assert [*reduced_precision.notes(Quantized(model, 3, {}))] == [ours]
     assert [*reduced_precision.notes(Quantized(model, 0, {"LSTM": 1, "GRU": 2}))] == [left]

@@ -1,4 +1,4 @@
-"""A user's process: plain TensorFlow 2, ONNX Runtime, Keras, tf_keras or NumPy, and no cudnn_convert.
+"""A user's process: TensorFlow 2, ONNX Runtime, OpenVINO, Keras, tf_keras or NumPy, and no cudnn_convert.
 
 It lives on and takes requests from its standard input, a JSON list of jobs a line. Its reply is a line on
 what was its standard output at the start: `errors`, what each job raised ("" for nothing), and `seconds` of
@@ -7,9 +7,9 @@ outputs map signature keys to `{source, artifact}` tensor names. `states` maps i
 a shape to the outputs that they are next; `custom` names a module of this folder and what a Keras model needs
 from it; `safe_mode` false lets code in its file run. `stream` says how a feed is given in chunks: the axis of
 steps of `inputs` and `outputs`, the inputs that are `lengths`, and the sizes of `chunks`, which repeat; a
-state then begins with its `source` in the golden file, else with zeros for the `rows`. Each job's outputs,
-keyed `feed<n>/<key>`, go to the `.npz` that `answers` names. A job `{module, call, folder}` calls a function
-of another module in a folder.
+state then begins with its `source` in the golden file, else with zeros for the `rows`. `precision` is that of
+OpenVINO, "" for its own choice. Each job's outputs, keyed `feed<n>/<key>`, go to the `.npz` that `answers`
+names. A job `{module, call, folder}` calls a function of another module in a folder.
 """
 
 import gc
@@ -91,6 +91,31 @@ def onnx(path, inputs, outputs):
         fed = {key: value.astype(dtypes[key] or value.dtype) for key, value in feeds.items()}
         names = [found.name for found in session.get_outputs()]
         return dict(zip(names, session.run(names, fed), strict=True))
+
+    return run
+
+
+def openvino(path, inputs, outputs, precision):
+    """Gives beside the outputs the `layers` that it runs recurrences, loops and branches by."""
+    import openvino
+
+    assert "tensorflow" not in sys.modules
+    settings = {"INFERENCE_PRECISION_HINT": precision} if precision else {}
+    model = openvino.Core().compile_model(path, "CPU", settings)
+    taken, given = (
+        {name: port for port in ports for name in port.get_names()} for ports in (model.inputs, model.outputs)
+    )
+    kinds = [node.get_rt_info()["layerType"].astype(str) for node in model.get_runtime_model().get_ops()]
+    layers = np.array(sorted({"RNNSeq", "TensorIterator", "If"}.intersection(kinds)), "S")
+
+    def port_of(ports, key, names):
+        return ports[key] if key in ports else ports[names["artifact"]]  # of a frozen graph
+
+    def run(feeds):
+        fed = {port_of(taken, key, inputs[key]): value for key, value in feeds.items()}
+        found = model({port: value.astype(port.element_type.to_dtype()) for port, value in fed.items()})
+        answers = {key: np.array(found[port_of(given, key, names)]) for key, names in outputs.items()}
+        return answers | {"layers": layers}
 
     return run
 
@@ -181,6 +206,7 @@ def run_artifact(job):
         "checkpoint": checkpoint,
         "frozen": frozen,
         "onnx": onnx,
+        "openvino": partial(openvino, precision=job.get("precision", "f32")),
         "tflite": tflite,
         "npz": partial(arrays, signature=job.get("signature", "")),
         "safetensors": partial(arrays, signature=job.get("signature", "")),
