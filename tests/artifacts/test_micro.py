@@ -114,7 +114,9 @@ def test_operators_without_a_kernel_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, micro_models.of_operators("POW"))
     report = micro.measure(path)
     assert (report.operators, report.missing, report.arena) == (("POW",), ("POW",), None)
-    with pytest.raises(micro.MicroError, match=r"^operators that TensorFlow Lite Micro has no kernels for: POW$"):
+    with pytest.raises(
+        micro.MicroError, match=r"^operators that TensorFlow Lite Micro has no kernels for: POW$"
+    ):
         micro.open_part(path, part("a b", "y0"))
 
 
@@ -128,7 +130,7 @@ def test_a_refusal_has_the_interpreters_reason_in_a_line(
         with pytest.raises(micro.MicroError, match=f"^{reason}"):
             refuse(path)
     run = micro.open_part(write(tmp_path, micro_models.lstm()), LSTM)
-    with pytest.raises(micro.MicroError, match="Dimension mismatch. Got 4 but expected 5 for dimension 1"):
+    with pytest.raises(micro.MicroError, match=r"Dimension mismatch\. Got 4 but expected 5 for dimension 1"):
         run(draw(1) | {"x": draw(1)["x"][:, 1:]})
     assert run(draw(1))["n"].shape == (3,)
     assert capfd.readouterr() == ("", "")
@@ -139,7 +141,7 @@ def test_what_no_interpreter_should_see_is_refused_before(tmp_path: Path) -> Non
     for read in (micro.measure, lambda file: micro.open_part(file, LSTM)):
         with pytest.raises(ReadError, match="a sound TensorFlow Lite model"):
             read(write(tmp_path, content[:-100]))
-    with pytest.raises(UsageError, match="inputs: expected .* ids, shift, x, found y"):
+    with pytest.raises(UsageError, match=r"inputs: expected .* ids, shift, x, found y"):
         micro.open_part(write(tmp_path, content), part("y", "n"))
 
 
@@ -150,7 +152,9 @@ def test_the_table_has_the_operators_of_the_package() -> None:
     known = set()
     for name, number in vars(tflite.schema.BuiltinOperator).items():
         if isinstance(number, int) and name != "CUSTOM":
-            with pytest.raises(RuntimeError, match=f"^Didn't find op for builtin opcode '({name}|POW)'") as caught:
+            with pytest.raises(
+                RuntimeError, match=f"^Didn't find op for builtin opcode '({name}|POW)'"
+            ) as caught:
                 process.run(name)
             if f"'{name}'" not in str(caught.value):
                 known.add(name)

@@ -168,8 +168,8 @@ SLOW = {
     "docs/proof.md": ("cudnn_convert/verification/check.py", "cudnn_convert/cli/terminal.py"),
     "docs/benchmark.md": ("cudnn_convert/benchmark/",),
 }
-#: Languages of blocks that nothing here runs.
-UNRUN = ("html", "js", "text")
+#: Languages of blocks that nothing here runs; tests/report/test_firmware.py compiles C++.
+UNRUN = ("cpp", "html", "js", "text")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n|^\n)+)", re.MULTILINE | re.DOTALL)
 #: A word that stands for what the reader has, as in a usage line.
 STANDS_FOR = re.compile(r"\b(?:SOURCE|ARTIFACT|OUT|FILE|PATH)\b|\[flags\]")
