@@ -44,9 +44,7 @@ _TYPES: Final[Mapping[int, np.dtype[Any]]] = {
     if name in "FLOAT16 FLOAT32 FLOAT64 INT8 UINT8 INT16 UINT16 INT32 UINT32 INT64 UINT64 BOOL".split()
 }
 #: The names of operators, by their numbers in TensorFlow Lite's schema.
-_OPERATORS: Final = {
-    number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)
-}
+_OPERATORS: Final = {number: name for name, number in vars(schema.BuiltinOperator).items() if name.isupper()}
 
 
 class MicroError(ValueError):

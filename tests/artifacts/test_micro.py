@@ -150,8 +150,8 @@ def test_the_table_has_the_operators_of_the_package() -> None:
     """The interpreter looks up all operators of a file, in order, before it prepares the first."""
     process = Apart(lambda: lambda name: micro._open(micro_models.of_operators(name, "POW"), 1 << 16), 60)
     known = set()
-    for name, number in vars(tflite.schema.BuiltinOperator).items():
-        if isinstance(number, int) and name != "CUSTOM":
+    for name in vars(tflite.schema.BuiltinOperator):
+        if name.isupper() and name != "CUSTOM":
             with pytest.raises(
                 RuntimeError, match=f"^Didn't find op for builtin opcode '({name}|POW)'"
             ) as caught:
