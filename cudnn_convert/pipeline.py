@@ -122,7 +122,7 @@ def convert(
                 runners.require_loadable(options.format, artifact, plan.all_parts)
         if options.has_fixed_sizes:
             summary = _measure_in_micro(summary, plan, artifact, options)
-            if folder and (code := _make_firmware(summary, artifact, target.stem)):
+            if folder and (code := _make_firmware(summary, artifact, out.stem)):
                 artifact.with_suffix(".cc").write_text(code, encoding="utf-8")
         if options.quantize and (proof := summary.verification):
             summary = replace(summary, notes=(*summary.notes, accuracy_gate.note(proof, options)))

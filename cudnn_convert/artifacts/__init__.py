@@ -12,6 +12,7 @@ One module for each format, named in its row of `formats.FORMATS`, with the func
 * frozen     : Opens a frozen graph in a Session, by the tensor names of a signature.
 * onnx       : Opens an ONNX file in ONNX Runtime on the CPU, named by the signature's keys.
 * tflite     : Opens a TensorFlow Lite file in TensorFlow's interpreter, after checking the bytes.
+* micro      : Runs a TensorFlow Lite file in TensorFlow Lite Micro's interpreter, and measures the memory.
 * keras      : Opens a `.keras` archive through Keras 3, up to the source's traceable end.
 * h5         : Opens an HDF5 file through tf_keras, up to the first refused layer.
 * weights    : Opens decoded weights, and computes recurrences in NumPy.

@@ -1,4 +1,4 @@
-"""Runs a TensorFlow Lite file in TensorFlow Lite Micro's interpreter, and measures its memory.
+"""Runs a TensorFlow Lite file in TensorFlow Lite Micro's interpreter, and measures the memory.
 
 The interpreter is that of the package tflite-micro. It takes a fixed memory, the arena, verifies nothing, and
 ends its process where the arena is too small or a kernel meets what it does not expect. So it runs in a
@@ -38,23 +38,21 @@ _SECONDS: Final = 300
 #: Source: tflite-micro 90b983c tensorflow/lite/micro/micro_arena_constants.h (MicroArenaBufferAlignment).
 _ALIGNMENT: Final = 16
 #: The types of inputs and outputs, by their numbers in TensorFlow Lite's schema.
-_TYPES: Final = {
+_TYPES: Final[Mapping[int, np.dtype[Any]]] = {
     number: np.dtype(name.lower())
     for name, number in vars(schema.TensorType).items()
     if name in "FLOAT16 FLOAT32 FLOAT64 INT8 UINT8 INT16 UINT16 INT32 UINT32 INT64 UINT64 BOOL".split()
 }
 #: The names of operators, by their numbers in TensorFlow Lite's schema.
-_OPERATORS: Final = {
-    number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)
-}
+_OPERATORS: Final = {number: name for name, number in vars(schema.BuiltinOperator).items() if name.isupper()}
 
 
 class MicroError(ValueError):
-    """An error for a file that TensorFlow Lite Micro does not run."""
+    """An error for a file refused by TensorFlow Lite Micro."""
 
 
 def is_available() -> bool:
-    """Return True if the package tflite-micro is there, and a process for it; it is not imported."""
+    """Return True if the package tflite-micro is installed, without an import, and processes fork."""
     return hasattr(os, "fork") and find_spec("tflite_micro") is not None
 
 
@@ -84,7 +82,7 @@ def open_part(path: Path, part: Part) -> runners.Runner:
 
 
 def measure(path: Path) -> MicroReport:
-    """Return what a file needs, with its smallest arena where Micro is at hand.
+    """Return the needs of a file, with the smallest arena if the package is installed.
 
     Raises ReadError where the bytes are unsound, and MicroError with the interpreter's reason where it
     refuses a file of which it has all operators.
@@ -105,7 +103,7 @@ def measure(path: Path) -> MicroReport:
 
 
 def _list_operators(model: Any) -> tuple[str, ...]:
-    """Return the names of a file's operators; a custom operator has one of its own."""
+    """Return the names of a file's operators, of custom operators too."""
     used = {op.opcodeIndex for graph in model.subgraphs for op in graph.operators or ()}
     return tuple(sorted({_name(model.operatorCodes[index]) for index in used}))
 
@@ -132,7 +130,7 @@ def _sizes(tensor: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """An input or output: its number, and its type."""
+    """The number and type of an input or output."""
 
     number: int
     dtype: np.dtype[Any]
@@ -170,7 +168,7 @@ def _dtype(tensor: Any) -> np.dtype[Any]:
 
 
 def _ample(content: bytes, model: Any) -> int:
-    """Return the bytes of an arena in which a file has more than enough room.
+    """Return the bytes of an arena with more than enough room for a file.
 
     All tensors lie beside each other in it, with several times as much for what kernels keep.
     """
@@ -193,7 +191,7 @@ def _measure_arena(content: bytes, model: Any) -> int:
 
 
 def _find_arena(content: bytes, zeros: Mapping[int, Array], ample: int) -> int:
-    """Return the bytes of the smallest arena in which a file runs.
+    """Return the bytes of the smallest arena for a file.
 
     It runs in copies of a process that has the interpreter: those in too small an arena mostly crash.
     """
@@ -216,7 +214,7 @@ def _zeros(tensor: Any) -> Array:
 
 
 def _ask(process: Apart, *arguments: Any) -> Any:
-    """Return the answer of the other process; its errors are MicroErrors."""
+    """Return the answer of a separate process; every error becomes a MicroError."""
     try:
         return process.run(*arguments)
     except RuntimeError as cause:
@@ -224,7 +222,7 @@ def _ask(process: Apart, *arguments: Any) -> Any:
 
 
 def _open(content: bytes, arena: int) -> Callable[[Mapping[int, Array] | None, Sequence[int]], list[Array]]:
-    """Return a function of inputs by number to some outputs, of an open file.
+    """Return a function from inputs by number to chosen outputs, of an open file.
 
     Without inputs nothing is run.
     """
@@ -252,17 +250,17 @@ def _load() -> Any:
 
 @contextmanager
 def _hear() -> Iterator[None]:
-    """Keep what is printed from the user; it becomes the text of an exception."""
+    """Turn printed lines into the text of an exception."""
     streams = (1, 2)  # the system's numbers of stdout and stderr, which native code knows alone
-    with tempfile.TemporaryFile() as said, redirect_stdout(StringIO()):
+    with tempfile.TemporaryFile() as printed, redirect_stdout(StringIO()):
         kept = [os.dup(stream) for stream in streams]
         for stream in streams:
-            os.dup2(said.fileno(), stream)
+            os.dup2(printed.fileno(), stream)
         try:
             yield
         except Exception as cause:
-            said.seek(0)
-            lines = [line.strip(" .") for line in said.read().decode(errors="replace").splitlines()]
+            printed.seek(0)
+            lines = [line.strip(" .") for line in printed.read().decode(errors="replace").splitlines()]
             raise MicroError("; ".join(filter(None, lines)) or first_line(cause)) from cause
         finally:
             for stream, copy in zip(streams, kept, strict=True):

@@ -28,6 +28,7 @@ from cudnn_convert.report import Report, Verification, verdict
 from cudnn_convert.report.values import (
     DecodingReport,
     GateReport,
+    MicroReport,
     OpsReport,
     StreamReport,
     Subject,
@@ -261,12 +262,19 @@ def explain(report: Report, *, chosen_here: bool = False, verbose: bool = False)
         console.print(f"repeat with: {command(report.flags)}")
     for warning in report.warnings:
         console.print(f"warning: {warning}")
+    if report.micro is not None:
+        console.print(describe_micro(report.micro))
     if report.out is None:
         return
     if report.verification is None:
         console.print(verdict.of_conversion(report), style="bold red")
     else:
         _proof(console, report.verification, verdict.of_conversion(report), verbose=verbose)
+
+
+def describe_micro(needed: MicroReport) -> str:
+    """Return a line on the needs of a file in TensorFlow Lite Micro."""
+    return f"in TensorFlow Lite Micro: {'; '.join(f'{name} {words}' for name, words in needed.facts)}"
 
 
 def explain_proof(result: Verification, *, verbose: bool = False) -> None:

@@ -69,6 +69,9 @@ def _list_parts(report: Report) -> Iterator[str]:
     ends = [("input", report.inputs), ("output", report.outputs)]
     rows = [(kind, _code(key), _code(tensor)) for kind, names in ends for key, tensor in names.items()]
     yield _table(("", "key", "tensor of the source"), rows)
+    if report.micro is not None:
+        yield "## In TensorFlow Lite Micro"
+        yield _table(("", ""), [(name, _text(words)) for name, words in report.micro.facts])
     proof = report.verification
     yield "## Recurrences"
     if report.recurrences:

@@ -85,8 +85,8 @@ def _list_lines(content: bytes, name: str, micro: MicroReport) -> Iterator[str]:
 
 
 def _describe_use(name: str, kind: str, *, keeps_state: bool) -> Iterator[str]:
-    """Yield the comment that shows how the model is called."""
-    yield "// A model for TensorFlow Lite Micro, written by cudnn-convert. Include this file where it is called:"
+    """Yield the comment on calling the model."""
+    yield "// A model for TensorFlow Lite Micro, written by cudnn-convert. Include this file to call it:"
     yield "//"
     yield '//   #include "tensorflow/lite/micro/micro_interpreter.h"'
     yield "//"
@@ -100,7 +100,7 @@ def _describe_use(name: str, kind: str, *, keeps_state: bool) -> Iterator[str]:
     yield "//"
     if keeps_state:
         yield "//   interpreter.Reset();  // all states are zeros again"
-    yield "//   TfLiteTensor* input = interpreter.input(0);  // set all values of every input: a call overwrites them"
+    yield "//   TfLiteTensor* input = interpreter.input(0);  // set every input: a call may overwrite it"
     yield "//   interpreter.Invoke();  // kTfLiteOk, or a kernel failed"
     yield "//   TfLiteTensor* output = interpreter.output(0);"
     yield "//"
@@ -109,7 +109,7 @@ def _describe_use(name: str, kind: str, *, keeps_state: bool) -> Iterator[str]:
 
 def _describe_arena(micro: MicroReport) -> Iterator[str]:
     if micro.arena is None:
-        yield f"// Bytes of the arena. They were not measured: this is {_UNMEASURED} times the size of the file."
+        yield f"// Bytes of the arena. They were not measured: {_UNMEASURED} times those of the file."
     else:
         yield "// Bytes of the smallest arena in which tflite-micro's interpreter ran the file, with 64 bits."
     yield "// Kernels of your processor may need more. AllocateTensors() tells whether it is enough."

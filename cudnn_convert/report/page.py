@@ -17,16 +17,19 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 def of(result: Conversion | Proof) -> str:
     """Return the page of a conversion or of a verification, as text of HTML."""
-    proof, subject, copied = _take_apart(result)
+    proof, subject, copied, micro = _take_apart(result)
     title = f"{_headline(proof, copied=copied)}: {subject.source if subject else 'verification'}"
-    return document(title, *_list_sections(proof, subject, copied))
+    return document(title, *_list_sections(proof, subject, copied, micro))
 
 
-def _take_apart(result: Conversion | Proof) -> tuple[Proof | None, Subject | None, bool]:
-    """Return the proof, the two sides, and True if an artifact exists."""
+def _take_apart(
+    result: Conversion | Proof,
+) -> tuple[Proof | None, Subject | None, bool, values.MicroReport | None]:
+    """Return the proof, the two sides, True if an artifact exists, and the needs in Micro."""
     if isinstance(result, Conversion):
-        return result.verification, result.as_subject(result.out or "none"), result.out is not None
-    return result, result.subject, True
+        subject = result.as_subject(result.out or "none")
+        return result.verification, subject, result.out is not None, result.micro
+    return result, result.subject, True, None
 
 
 def fragment(result: Conversion | Proof) -> str:
@@ -66,10 +69,14 @@ def _headline(proof: Proof | None, *, copied: bool) -> str:
     return "Not verified" if proof is None else verdict.headline(proof)
 
 
-def _list_sections(proof: Proof | None, subject: Subject | None, copied: bool) -> Iterator[Markup]:
+def _list_sections(
+    proof: Proof | None, subject: Subject | None, copied: bool, micro: values.MicroReport | None
+) -> Iterator[Markup]:
     yield _header(proof, copied=copied)
     if subject is not None:
         yield _comparison_card(proof, subject)
+    if micro is not None:
+        yield section("In TensorFlow Lite Micro", tag("div", html.pairs(micro.facts), class_="card"))
     if subject is not None and subject.network is not None and subject.recurrences:
         yield section("The network around its recurrences", draw.network(subject, proof))
     warnings = (*(subject.warnings if subject else ()), *(proof.warnings if proof else ()))

@@ -436,7 +436,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class MicroReport:
-    """What a TensorFlow Lite file needs in TensorFlow Lite Micro.
+    """The needs of a TensorFlow Lite file in TensorFlow Lite Micro.
 
     `bytes` is the size of the file. `arena` is the smallest tensor arena in which it ran, in bytes: a
     multiple of 16, measured with the package tflite-micro, on a machine of 64 bits, in kernels without a
@@ -452,6 +452,20 @@ class MicroReport:
     missing: tuple[str, ...]
     variables: int
     errors: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """The needs in words, each after a name."""
+        arena = "not measured"
+        if self.arena is not None:
+            arena = f"{self.arena:,} bytes, the smallest in which it ran with 64 bits"
+        facts = (
+            ("file", f"{self.bytes:,} bytes"),
+            ("arena", arena),
+            ("state", f"{self.variables:,} bytes from call to call" if self.variables else "none"),
+            ("operators", ", ".join(self.operators)),
+        )
+        return (*facts, ("without a kernel", ", ".join(self.missing))) if self.missing else facts
 
 
 @dataclass(frozen=True, slots=True)

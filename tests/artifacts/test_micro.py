@@ -130,7 +130,7 @@ def test_a_refusal_has_the_interpreters_reason_in_a_line(
         with pytest.raises(micro.MicroError, match=f"^{reason}"):
             refuse(path)
     run = micro.open_part(write(tmp_path, micro_models.lstm()), LSTM)
-    with pytest.raises(micro.MicroError, match="Dimension mismatch. Got 4 but expected 5 for dimension 1"):
+    with pytest.raises(micro.MicroError, match=r"Dimension mismatch\. Got 4 but expected 5 for dimension 1"):
         run(draw(1) | {"x": draw(1)["x"][:, 1:]})
     assert run(draw(1))["n"].shape == (3,)
     assert capfd.readouterr() == ("", "")
@@ -141,7 +141,7 @@ def test_what_no_interpreter_should_see_is_refused_before(tmp_path: Path) -> Non
     for read in (micro.measure, lambda file: micro.open_part(file, LSTM)):
         with pytest.raises(ReadError, match="a sound TensorFlow Lite model"):
             read(write(tmp_path, content[:-100]))
-    with pytest.raises(UsageError, match="inputs: expected .* ids, shift, x, found y"):
+    with pytest.raises(UsageError, match=r"inputs: expected .* ids, shift, x, found y"):
         micro.open_part(write(tmp_path, content), part("y", "n"))
 
 
@@ -150,8 +150,8 @@ def test_the_table_has_the_operators_of_the_package() -> None:
     """The interpreter looks up all operators of a file, in order, before it prepares the first."""
     process = Apart(lambda: lambda name: micro._open(micro_models.of_operators(name, "POW"), 1 << 16), 60)
     known = set()
-    for name, number in vars(tflite.schema.BuiltinOperator).items():
-        if isinstance(number, int) and name != "CUSTOM":
+    for name in vars(tflite.schema.BuiltinOperator):
+        if name.isupper() and name != "CUSTOM":
             with pytest.raises(
                 RuntimeError, match=f"^Didn't find op for builtin opcode '({name}|POW)'"
             ) as caught:

@@ -22,7 +22,7 @@ import cudnn_convert
 from cudnn_convert import targets
 from cudnn_convert.cli import terminal
 from cudnn_convert.report import Report
-from cudnn_convert.report.values import RecurrenceReport
+from cudnn_convert.report.values import MicroReport, RecurrenceReport
 
 HEAVY = ("numpy", "tensorflow", "onnx", "onnxruntime", "tf2onnx", "tf_keras", "keras", "h5py", "rich")
 #: What no conversion of weights without a graph to ONNX needs, of others' and of our own.
@@ -393,9 +393,9 @@ def test_the_module_is_the_script_and_writes_what_the_library_writes(source: Pat
 NODE = "a/rather/long/scope/of/a/model/cudnn_lstm/CudnnRNNV3"
 
 
-def shown() -> str:
+def shown(**more: Any) -> str:
     found = RecurrenceReport(NODE, "CudnnRNNV3", "lstm", 2, 2, 128, 64, "float32", "canonical")
-    report = Report("s", "k", "onnx", "o", {}, {}, (found,), ("[b]:cat:",), ("--set=a*=1",), None)
+    report = Report("s", "k", "onnx", "o", {}, {}, (found,), ("[b]:cat:",), ("--set=a*=1",), None, **more)
     terminal.explain(report, verbose=True)
     return str(getattr(sys.stderr, "getvalue")())  # noqa: B009
 
@@ -408,6 +408,16 @@ def test_names_are_whole_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "note: [b]:cat:" in text
     assert "repeat with: '--set=a*=1'" in text
     assert "\x1b" not in text
+
+
+def test_the_needs_of_a_file_in_micro_have_a_line_before_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    *_, line, verdict = shown(micro=MicroReport(41960, None, ("ADD", "a\x1bb"), (), 4800)).splitlines()
+    assert line.startswith(
+        "in TensorFlow Lite Micro: file 41,960 bytes; arena not measured; state 4,800 bytes"
+    )
+    assert "operators ADD, a" in line and "\x1b" not in line
+    assert verdict.startswith("o: not proven")
 
 
 def test_names_fold_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,8 @@ SLOW = {
     "docs/proof.md": ("cudnn_convert/verification/check.py", "cudnn_convert/cli/terminal.py"),
     "docs/benchmark.md": ("cudnn_convert/benchmark/",),
 }
-#: Languages of blocks that nothing here runs. `tests/end_to_end/test_serving.py` compiles and runs programs.
+#: Languages of blocks that nothing here runs. tests/end_to_end/test_serving.py compiles and
+#: runs programs, tests/report/test_firmware.py compiles C++ for microcontrollers.
 UNRUN = ("c", "cpp", "csharp", "html", "java", "js", "text")
 #: What a block of Python has that the same test runs, in a process without TensorFlow.
 LITERT = "from ai_edge_litert"

@@ -15,7 +15,7 @@ from support.samples import fixture
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.report import card
-from cudnn_convert.report.values import Origin, PieceReport
+from cudnn_convert.report.values import MicroReport, Origin, PieceReport
 from cudnn_convert.version import list_versions
 
 SOURCE = fixture("1.15.5-v3_batch_major").prefix
@@ -116,3 +116,12 @@ def test_a_bad_epoch_is_an_error_of_the_call(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "x")
     with pytest.raises(UsageError, match=r"^SOURCE_DATE_EPOCH: "):
         card.of(made())
+
+
+def test_a_card_has_the_needs_of_a_file_in_micro() -> None:
+    needed = MicroReport(41960, 39680, ("ADD", "a|b"), ("a|b",), 4800)
+    found = rows(card.of(replace(made(), micro=needed)), "In TensorFlow Lite Micro")
+    assert [row[0] for row in found] == ["file", "arena", "state", "operators", "without a kernel"]
+    assert found[0][1] == "41,960 bytes"
+    assert found[4][1] == "a\\|b"
+    assert "Micro" not in card.of(made())

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.samples import ROOT
 
 from cudnn_convert.report import firmware
 from cudnn_convert.report.values import MicroReport
@@ -51,12 +52,7 @@ def test_operators_without_a_kernel_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [
-        ("my-model.v2", "my_model_v2"),
-        ("2 layers", "model_2_layers"),
-        ("모델", "model"),
-        ("*/ int x", "int_x"),
-    ],
+    [("my-model.v2", "my_model_v2"), ("2 layers", "model_2_layers"), ("모델", "model"), ("*/ x", "x")],
 )
 def test_names_are_names_of_cpp(name: str, expected: str) -> None:
     text = firmware.make_source(CONTENT, name, REPORT)
@@ -66,7 +62,7 @@ def test_names_are_names_of_cpp(name: str, expected: str) -> None:
 
 
 @pytest.mark.slow("cudnn_convert/report/firmware.py")
-def test_the_source_and_the_calls_in_its_comment_compile(tmp_path: Path) -> None:
+def test_the_source_and_the_calls_in_its_comment_and_on_the_page_compile(tmp_path: Path) -> None:
     """With every operator that it may name: a method that is not there is an error."""
     checkout, compiler = os.environ.get(CHECKOUT), shutil.which("g++")
     if compiler is None:
@@ -83,7 +79,11 @@ def test_the_source_and_the_calls_in_its_comment_compile(tmp_path: Path) -> None
     downloads = Path(checkout, "tensorflow/lite/micro/tools/make/downloads")
     folders = [Path(checkout), downloads / "flatbuffers" / "include", downloads / "gemmlowp"]
     words = [*("-std=c++17", "-fsyntax-only", "-Wall", "-Werror"), *(f"-I{folder}" for folder in folders)]
-    for name in ("main.cc", "model.cc"):
+    page = (ROOT / "docs" / "serving" / "microcontrollers.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```cpp\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "page.cc").write_text(block)
+    (tmp_path / "model.cc").write_text(firmware.make_source(CONTENT, "sensor", report))
+    for name in ("main.cc", "model.cc", "page.cc"):
         done = subprocess.run(
             [compiler, *words, name], cwd=tmp_path, capture_output=True, text=True, check=False
         )

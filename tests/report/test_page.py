@@ -18,6 +18,7 @@ from cudnn_convert.report.values import (
     Element,
     GateReport,
     LayoutReport,
+    MicroReport,
     OutputReport,
     OverTime,
     PieceReport,
@@ -141,6 +142,18 @@ def test_a_conversion_that_was_not_verified_says_so() -> None:
     bare = Report("s", "k", "onnx", "o", {"x": "x:0"}, {"y": "y:0"}, (), (), (), None)
     assert "Not verified Nothing was compared (--no-verify)." in Reader(page.of(bare)).said
     assert "Portable already" in Reader(page.of(replace(bare, out=None))).said
+
+
+def test_the_needs_of_a_file_in_micro_are_there() -> None:
+    needed = MicroReport(41960, 39680, ("ADD", EVIL), (EVIL,), 4800)
+    bare = Report("s", "k", "tflite", "o", {"x": "x:0"}, {"y": "y:0"}, (), (), (), None)
+    text = page.of(replace(bare, micro=needed))
+    said = Reader(text).said
+    for words in ("In TensorFlow Lite Micro", "41,960 bytes", "39,680 bytes, the smallest", f"ADD, {EVIL}"):
+        assert words in said, words
+    assert "<script" not in text
+    assert "4,800 bytes" in page.fragment(replace(bare, micro=needed))
+    assert "Micro" not in page.of(bare)
 
 
 # In a browser.

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from support.reports import PROOF, made
 
-from cudnn_convert.report.values import GlueReport, PieceReport
+from cudnn_convert.report.values import GlueReport, MicroReport, PieceReport
 
 
 def test_the_json_of_a_report_holds_all_of_it() -> None:
@@ -16,8 +16,9 @@ def test_the_json_of_a_report_holds_all_of_it() -> None:
     assert list(found) == [
         "source", "kind", "format", "out", "inputs", "outputs", "recurrences", "notes", "flags",
         "verification", "weights", "states", "network", "origin", "axes", "decoder",
-        "alone", "unverified", "warnings",
+        "alone", "unverified", "warnings", "micro",
     ]  # fmt: skip
+    assert found["micro"] is None
     assert found["verification"] == json.loads(PROOF.to_json())
     assert found["verification"]["feeds"] == [{"x": [17, 3, 3]}]
     (output,) = found["verification"]["outputs"]
@@ -28,6 +29,23 @@ def test_the_json_of_a_report_holds_all_of_it() -> None:
     assert [output[key] for key in ("max_abs", "max_rel", "rel_floor", "ulp", "cosine")] == [
         1e-7, None, 1e-5, 3, 0.5,
     ]  # fmt: skip
+
+
+def test_the_needs_of_a_file_in_micro_are_in_the_json_and_in_words() -> None:
+    micro = MicroReport(41960, 39680, ("ADD", "LOGISTIC"), (), 4800)
+    found = json.loads(replace(made(), micro=micro).to_json())["micro"]
+    assert found == {
+        "bytes": 41960, "arena": 39680, "operators": ["ADD", "LOGISTIC"], "missing": [], "variables": 4800,
+    }  # fmt: skip
+    assert dict(micro.facts) == {
+        "file": "41,960 bytes",
+        "arena": "39,680 bytes, the smallest in which it ran with 64 bits",
+        "state": "4,800 bytes from call to call",
+        "operators": "ADD, LOGISTIC",
+    }
+    unmeasured = dict(replace(micro, arena=None, missing=("ADD",), variables=0).facts)
+    assert (unmeasured["arena"], unmeasured["state"]) == ("not measured", "none")
+    assert unmeasured["without a kernel"] == "ADD"
 
 
 def test_recurrences_by_themselves_are_in_the_json() -> None:

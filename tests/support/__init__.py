@@ -27,6 +27,7 @@
 * user_processes     : The processes of users, which live as long as a test worker.
 * browser            : A browser for the tests of pages.
 * tflite_tables      : Tables of TensorFlow Lite's schema with the values of their fields.
+* micro_models       : TensorFlow Lite files of fixed sizes, made table by table.
 * artifacts          : Conversions, and what users' processes answer to them.
 * keras_conversions  : The same for files of Keras.
 * published_artifacts: Artifacts of networks that real cuDNN ran.

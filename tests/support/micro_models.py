@@ -1,4 +1,4 @@
-"""TensorFlow Lite files of fixed sizes, made table by table: a fused LSTM with state, and copies by type."""
+"""TensorFlow Lite files of fixed sizes, made table by table."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ class _File:
             made.builtinOptionsType = getattr(schema.BuiltinOptions, type(options).__name__.removesuffix("T"))
         self.graph.operators.append(made)
 
-    def pack(
-        self, inputs: Mapping[str, int], outputs: Mapping[str, int], key: str = "serving_default"
-    ) -> bytes:
+    def pack(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> bytes:
         """Gives the bytes; the signature's order is that of the maps, the graph's is the reverse."""
         self.graph.inputs, self.graph.outputs = [*inputs.values()][::-1], [*outputs.values()][::-1]
         ends = (
@@ -68,7 +66,11 @@ class _File:
         )
         takes, gives = ends
         signature = table(
-            schema.SignatureDefT, signatureKey=key.encode(), inputs=takes, outputs=gives, subgraphIndex=0
+            schema.SignatureDefT,
+            signatureKey=b"serving_default",
+            inputs=takes,
+            outputs=gives,
+            subgraphIndex=0,
         )
         model = table(
             schema.ModelT, version=3, operatorCodes=self.codes, subgraphs=[self.graph], buffers=self.buffers,
