@@ -36,8 +36,8 @@ def open_lite() -> Any:
 
 
 def open_micro() -> Any:
-    from tflite_micro.python.tflite_micro import runtime as micro
     from tensorflow.lite.python import schema_py_generated as schema
+    from tflite_micro.python.tflite_micro import runtime as micro
 
     content = open(file, "rb").read()  # noqa: PTH123, SIM115 - a script of a user
     interpreter = micro.Interpreter.from_bytes(content)
