@@ -2,6 +2,7 @@
 
     python scripts/bench                      # speed, with one and with two threads
     python scripts/bench --cells lstm --shapes u1,u6 --threads 1 --only savedmodel,tf1
+    python scripts/bench --runtimes           # our files in ONNX Runtime, OpenVINO and TensorFlow Lite
     python scripts/bench --conversions [--large --scratch FOLDER]
     python scripts/bench --repaired           # repaired SavedModels against Keras' own
     python scripts/bench --layouts            # networks of channels-first images against channels last
@@ -31,7 +32,7 @@ import listing
 import machine
 import performance_page
 import rounds
-from roster import FORM, OURS, PEERS
+from roster import FORM, OURS, PEERS, RUNTIMES
 from shapes import CELLS, QUICK, SHAPES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -82,7 +83,9 @@ def decoding_section(*, quick: bool) -> dict[str, Any]:
 
 def sections(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     """What was asked for, each as soon as it is measured."""
-    if given.conversions:
+    if given.runtimes:
+        yield "runtimes", speed(argparse.Namespace(**vars(given) | {"only": [*RUNTIMES], "threads": [1]}))
+    elif given.conversions:
         costs = conversions.costs(scratch=given.scratch, large=given.large, quick=given.quick)
         yield "conversions", {"costs": [*costs]}
     elif given.repaired:
@@ -106,11 +109,12 @@ def sections(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def show(found: Mapping[str, Any]) -> bool:
     """Prints tables and goals; whether all goals that were measured are met."""
-    if section := found.get("speed"):
-        for table in listing.speed(kept.timings(section)):
-            print(f"\n{table.plain()}")
+    for section in (found[name] for name in ("speed", "runtimes") if name in found):
+        tables = [*listing.speed(kept.timings(section))]
         if table := listing.threads(kept.timings(section), kept.unbound(section)):
-            print(f"\n{table.plain()}")
+            tables.append(table)
+        for each in tables:
+            print(f"\n{each.plain()}")
         for name in section["absent"]:
             print(f"\nnot installed, left out: {name}")
     if section := found.get("conversions"):
@@ -155,6 +159,7 @@ def main() -> int:
 def _flags() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__.splitlines()[0])
     kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--runtimes", action="store_true", help="our files in other runtimes than TensorFlow")
     kind.add_argument("--conversions", action="store_true", help="what a conversion costs")
     kind.add_argument("--repaired", action="store_true", help="repaired SavedModels against Keras' own")
     kind.add_argument("--layouts", action="store_true", help="images channels first against channels last")

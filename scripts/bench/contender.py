@@ -18,6 +18,8 @@ FUNCTION: Final = "savedmodel_function"
 JIT: Final = "savedmodel_jit"
 ONNX: Final = "onnx"
 ONNX_INT8: Final = "onnx_int8"
+TFLITE: Final = "tflite"
+TFLITE_FUSED: Final = "tflite_fused"
 #: What an implementation in float32 may differ from the float64 reference, and one in int8.
 TOLERANCE: Final = 2e-5
 TOLERANCE_INT8: Final = 3e-2

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from contender import JIT, ONNX, ONNX_INT8, SESSION
+from contender import JIT, ONNX, ONNX_INT8, SESSION, TFLITE, TFLITE_FUSED
 from kept import Timing, across
 from roster import OURS, own
 from shapes import counted
@@ -39,6 +39,8 @@ NEAR_NODE: Final = 0.97
 #: them it takes three to do what is one with them.
 INT8_FASTER: Final = 1.7
 INT8_BY: Final = "VNNI"
+#: The time of TensorFlow Lite's loops over that of its fused ops.
+FUSED_FASTER: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,12 @@ def verdicts(
     goal = f"ONNX in int8: at least {INT8_FASTER}x as fast as in float32, with {INT8_BY}"
     int8 = _least(goal, INT8_FASTER, _over(alone, ONNX, ONNX_INT8))
     yield int8 if INT8_BY in vectors else replace(int8, met=None)
+
+
+def of_runtimes(timings: Sequence[Timing]) -> Iterator[Verdict]:
+    """A fused TensorFlow Lite file is as fast as a loop."""
+    goal = f"TensorFlow Lite, `--lowering fused`: at least {FUSED_FASTER}x as fast as loops"
+    yield _least(goal, FUSED_FASTER, _over(timings, TFLITE, TFLITE_FUSED), by=_high)
 
 
 def _at(timings: Sequence[Timing], cell: str, shape: str) -> list[Timing]:

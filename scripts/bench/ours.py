@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from contender import TOLERANCE_INT8, Built
 from problem import INPUT, OUTPUT, Problem, tensorflow_1
-from runtimes import onnxruntime_session, openvino_model
+from runtimes import onnxruntime_session, openvino_model, tflite_interpreter
 
 import cudnn_convert
 from cudnn_convert.lower.tensorflow import layer_stack, while_loop
@@ -90,6 +90,18 @@ def onnx_int8(problem: Problem, threads: int) -> Built:
 def onnx_in_openvino(problem: Problem, threads: int) -> Built:
     """The same file as in ONNX Runtime, with steps and batch open."""
     return openvino_model(problem, _converted(problem, "onnx"), threads)
+
+
+def tflite(problem: Problem, threads: int) -> Built:
+    return tflite_interpreter(problem, _converted(problem, "tflite", problem.folder / "loop.tflite"), threads)
+
+
+def tflite_fused(problem: Problem, threads: int) -> Built:
+    """The file of a microcontroller, of the sizes of the problem, in TensorFlow Lite."""
+    sizes = {"inputs": f"{INPUT}={INPUT}:0[{','.join(map(str, problem.x.shape))}]"}
+    out = problem.folder / "fused.tflite"
+    file = _converted(problem, "tflite", out, lowering="fused", **sizes)
+    return tflite_interpreter(problem, file, threads)
 
 
 def is_lstm(problem: Problem) -> bool:

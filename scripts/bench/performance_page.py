@@ -62,6 +62,10 @@ artifact is called in a Session, as a function of TensorFlow 2, or in another ru
 Session and function differ by the cost of a call itself. Keras takes its batch first, as it does by default.
 All others take time first. OpenVINO is told to compute in float32, because its default on some processors is
 bfloat16. It is also told the sizes of the fused node alone. The sizes of our ONNX model stay open in it."""
+_RUNTIMES: Final = """\
+Every row is in one process with one thread, measured as the tables above. Our ONNX model and our loops in
+TensorFlow Lite take every size. Files of `--lowering fused` and the fused node alone in OpenVINO have fixed
+sizes. The first row is microseconds, all others are their time over it."""
 _COSTS: Final = """\
 These are whole processes, in turn with the processes that they are compared with. If the other process writes
 as many files, both end when their files are on the disk. They also begin {pause:.0f} s after all other
@@ -158,6 +162,10 @@ def written(sections: Mapping[str, Any], recording: Mapping[str, Any]) -> dict[s
     if speed := sections.get("speed"):
         plots = dict(_plots(timings(speed)))
         parts += _speed(speed, plots)
+    if runtimes := sections.get("runtimes"):
+        parts += ["## Our files in other runtimes", _RUNTIMES, _about(runtimes["taken"])]
+        tables = listing.speed(timings(runtimes))
+        parts += [f"### Runtimes, {table.title}\n\n{table.markdown()}" for table in tables]
     if loops := sections.get("loops"):
         parts += ["## Dynamic loop or unrolled", _LOOPS, _about(loops["taken"])]
         parts += [f"### {table.title}\n\n{table.markdown()}" for table in listing.loops(loops["rows"])]
@@ -295,6 +303,8 @@ def verdicts(sections: Mapping[str, Any]) -> list[Verdict]:
     judged: list[Verdict] = []
     if speed := sections.get("speed"):
         judged += goals.verdicts(timings(speed), unbound(speed), speed["taken"]["vectors"])
+    if runtimes := sections.get("runtimes"):
+        judged += goals.of_runtimes(timings(runtimes))
     if costs := sections.get("conversions"):
         judged += goals.of_costs(costs["costs"])
     if repaired := sections.get("repaired"):

@@ -8,8 +8,9 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Final
 
-from contender import FUNCTION, JIT, ONNX, ONNX_INT8, SESSION, TOLERANCE_INT8, Contender
+from contender import FUNCTION, JIT, ONNX, ONNX_INT8, SESSION, TFLITE, TFLITE_FUSED, TOLERANCE_INT8, Contender
 
+OPENVINO_ONNX: Final = "openvino_onnx"
 #: What each is, by its name in the results, in the order of the tables, and our artifact that it is compared
 #: with: that which is called in the same way. The forms of our own lowering follow ours in a Session.
 PEERS: Final = MappingProxyType(
@@ -22,7 +23,9 @@ PEERS: Final = MappingProxyType(
         "keras": ("Keras 3, exported for a CPU", FUNCTION),
         ONNX: ("our ONNX model", ONNX),
         ONNX_INT8: ("our ONNX model, `--quantize int8`", ONNX),
-        "openvino_onnx": ("our ONNX model in OpenVINO, float32", ONNX),
+        OPENVINO_ONNX: ("our ONNX model in OpenVINO, float32", ONNX),
+        TFLITE: ("our TensorFlow Lite file, a loop", ONNX),
+        TFLITE_FUSED: ("our TensorFlow Lite file, `--lowering fused`", ONNX),
         "bare_node": ("ONNX Runtime's fused node alone", ONNX),
         "tf2onnx_tf_keras": ("tf2onnx of the tf_keras model", ONNX),
         "tf2onnx_tf1": ("tf2onnx of the TensorFlow 1 graph", ONNX),
@@ -31,6 +34,8 @@ PEERS: Final = MappingProxyType(
     }
 )
 FORM: Final = "form_"
+#: Our files in other runtimes than TensorFlow, beside the fused nodes that users would have instead.
+RUNTIMES: Final = (ONNX, OPENVINO_ONNX, TFLITE, TFLITE_FUSED, "bare_node", "openvino")
 OURS: Final = (SESSION, FUNCTION, ONNX)
 
 
@@ -70,7 +75,9 @@ def contenders() -> dict[str, Contender]:
         Contender("keras", keras_peers.keras_export),
         Contender(ONNX, ours.onnx),
         Contender(ONNX_INT8, ours.onnx_int8, fits=ours.is_lstm, tolerance=TOLERANCE_INT8),
-        Contender("openvino_onnx", ours.onnx_in_openvino, package="openvino"),
+        Contender(OPENVINO_ONNX, ours.onnx_in_openvino, package="openvino"),
+        Contender(TFLITE, ours.tflite),
+        Contender(TFLITE_FUSED, ours.tflite_fused, fits=ours.is_lstm),
         Contender("bare_node", runtimes.bare_node),
         Contender("tf2onnx_tf_keras", keras_peers.tf2onnx_of_tf_keras),
         Contender("tf2onnx_tf1", runtimes.tf2onnx_of_tensorflow_1),

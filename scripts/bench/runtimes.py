@@ -1,4 +1,4 @@
-"""Other runtimes: ONNX Runtime on the bare fused nodes and on what tf2onnx makes, OpenVINO, PyTorch."""
+"""Other runtimes: ONNX Runtime on bare fused nodes and on what tf2onnx makes, OpenVINO and more."""
 
 from __future__ import annotations
 
@@ -32,6 +32,25 @@ def onnxruntime_session(
         return y.swapaxes(0, 1) if batch_major else y
 
     return Built(lambda: session.run([given.name], feed)[0], answer)
+
+
+def tflite_interpreter(problem: Problem, model: Path, threads: int) -> Built:
+    """The only input and output of a TensorFlow Lite file; each call begins with zeros."""
+    import tensorflow as tf
+
+    interpreter = tf.lite.Interpreter(str(model), num_threads=threads)
+    (taken,), (given,) = interpreter.get_input_details(), interpreter.get_output_details()
+    interpreter.resize_tensor_input(taken["index"], problem.x.shape)
+    interpreter.allocate_tensors()
+
+    def call() -> Array:
+        interpreter.reset_all_variables()
+        interpreter.set_tensor(taken["index"], problem.x)
+        interpreter.invoke()
+        y: Array = interpreter.get_tensor(given["index"])
+        return y
+
+    return Built(call, lambda y: y)
 
 
 def side_by_side(y: Array) -> Array:
