@@ -268,7 +268,7 @@ def _make_firmware(summary: Report, artifact: Path, name: str) -> str:
     """Return the C++ source of a file for TensorFlow Lite Micro; empty for a file that Micro refuses."""
     if summary.micro is None or summary.micro.missing or not artifact.is_file():
         return ""
-    return firmware.make_source(artifact.read_bytes(), name, summary.micro)
+    return firmware.make_source(micro.strip(artifact.read_bytes()), name, summary.micro)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ import numpy as np
 
 from cudnn_convert.apart import Apart
 from cudnn_convert.artifacts import runners
-from cudnn_convert.artifacts.tflite import check_model, schema, unpack_model
+from cudnn_convert.artifacts.tflite import check_model, pack_model, schema, unpack_model
 from cudnn_convert.model import SERVING, Array, Part
 from cudnn_convert.report.firmware import METHODS
 from cudnn_convert.report.values import MicroReport
@@ -68,6 +68,7 @@ def open_part(path: Path, part: Part) -> runners.Runner:
     if missing := _list_missing(_list_operators(model)):
         raise MicroError(f"operators that TensorFlow Lite Micro has no kernels for: {', '.join(missing)}")
     takes, gives = _find_ends(path, model, part)
+    content = strip(content)
     inputs = runners.pair_inputs(path, part.signature.inputs, takes)
     keys = runners.pair_outputs(part.signature.outputs, gives)
     process = Apart(lambda: _open(content, _ample(content, model)), _SECONDS)
@@ -92,14 +93,33 @@ def measure(path: Path) -> MicroReport:
     model = unpack_model(content)
     operators = _list_operators(model)
     missing = _list_missing(operators)
+    stripped = strip(content)
     variables = [tensor for graph in model.subgraphs for tensor in graph.tensors if tensor.isVariable]
     return MicroReport(
         bytes=len(content),
-        arena=_measure_arena(content, model) if is_available() and not missing else None,
+        arena=_measure_arena(stripped, model) if is_available() and not missing else None,
         operators=operators,
         missing=missing,
         variables=sum(map(_count_bytes, variables)),
+        flash=len(stripped),
     )
+
+
+def strip(content: bytes) -> bytes:
+    """Return the bytes of a model without what Micro never reads: names, signatures and metadata.
+
+    Numbers of tensors stay. Source: tflite-micro 90b983c tensorflow/lite/micro/micro_interpreter.cc,
+    micro_allocator.cc (of the metadata it reads a plan of memory alone, which no file of this tool has).
+    """
+    model = unpack_model(content)
+    for entry in model.metadata or ():
+        model.buffers[entry.buffer].data = None
+    model.metadata, model.signatureDefs = [], []
+    for graph in model.subgraphs:
+        graph.name = None
+        for tensor in graph.tensors:
+            tensor.name = None
+    return bytes(pack_model(model))
 
 
 def _list_operators(model: Any) -> tuple[str, ...]:

@@ -442,8 +442,9 @@ class MicroReport:
     multiple of 16, measured with the package tflite-micro, on a machine of 64 bits, in kernels without a
     processor's own instructions. None where it was not measured. `operators` have the names of TensorFlow
     Lite's schema, in alphabetical order; `missing` are those without a kernel in Micro. `variables` counts
-    the bytes of the tensors that keep their values from call to call; they lie in the arena. `errors` has the
-    largest absolute error of each float output in Micro's interpreter, and is empty where it was not run.
+    the bytes of the tensors that keep their values from call to call; they lie in the arena. `flash` counts
+    the bytes of the model in the source of firmware, without names and metadata. `errors` has the largest
+    absolute error of each float output in Micro's interpreter, and is empty where it was not run.
     """
 
     bytes: int
@@ -451,6 +452,7 @@ class MicroReport:
     operators: tuple[str, ...]
     missing: tuple[str, ...]
     variables: int
+    flash: int = 0
     errors: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -460,7 +462,7 @@ class MicroReport:
         if self.arena is not None:
             arena = f"{self.arena:,} bytes, the smallest in which it ran with 64 bits"
         facts = (
-            ("file", f"{self.bytes:,} bytes"),
+            ("file", f"{self.bytes:,} bytes" + (f", {self.flash:,} in firmware" if self.flash else "")),
             ("arena", arena),
             ("state", f"{self.variables:,} bytes from call to call" if self.variables else "none"),
             ("operators", ", ".join(self.operators)),

@@ -32,13 +32,14 @@ def test_the_json_of_a_report_holds_all_of_it() -> None:
 
 
 def test_the_needs_of_a_file_in_micro_are_in_the_json_and_in_words() -> None:
-    micro = MicroReport(41960, 39680, ("ADD", "LOGISTIC"), (), 4800)
+    micro = MicroReport(41960, 39680, ("ADD", "LOGISTIC"), (), 4800, 37012, {"y": 1e-7})
     found = json.loads(replace(made(), micro=micro).to_json())["micro"]
     assert found == {
         "bytes": 41960, "arena": 39680, "operators": ["ADD", "LOGISTIC"], "missing": [], "variables": 4800,
+        "flash": 37012, "errors": {"y": 1e-7},
     }  # fmt: skip
     assert dict(micro.facts) == {
-        "file": "41,960 bytes",
+        "file": "41,960 bytes, 37,012 in firmware",
         "arena": "39,680 bytes, the smallest in which it ran with 64 bits",
         "state": "4,800 bytes from call to call",
         "operators": "ADD, LOGISTIC",
