@@ -123,7 +123,8 @@ def notes(sized: Sequence[Sized]) -> Iterator[str]:
         )
     for each in sized:
         if each.reason:
-            yield f"{each.recurrence.node} is unrolled into {each.steps} steps: {each.reason}"
+            steps = "1 step" if each.steps == 1 else f"{each.steps} steps"
+            yield f"{each.recurrence.node} is unrolled into {steps}: {each.reason}"
 
 
 def fuse(sized: Sized) -> lower.WeightForm:
