@@ -24,7 +24,7 @@ PACKAGE = ROOT / "cudnn_convert"
 #: What is in these rooms beside the modules of formats.
 SHARED = {
     "targets": {"__init__", "accuracy_gate", "bundle", "flags", "layers"},
-    "artifacts": {"__init__", "runners", "safety"},
+    "artifacts": {"__init__", "micro", "runners", "safety"},
 }
 
 

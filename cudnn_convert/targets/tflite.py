@@ -38,7 +38,7 @@ _ELSE: Final = "choose --format savedmodel or frozen"
 _SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*?\)+: (.+)')
 _CUSTOM: Final = "\nCustom ops: "
 _LSTM: Final = schema.BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_LSTM
-#: The operands of a fused op that are recurrent kernels, in the order of `Mode.LSTM.gates`.
+#: The operands of a fused op that are recurrent kernels, their gates in cuDNN's order.
 _RECURRENT_KERNELS: Final = (5, 6, 7, 8)
 _NO_OP: Final = "is neither a custom op nor a flex"
 
