@@ -87,7 +87,7 @@ def choose_forms(
 
 
 def _read_sizes(graph: Graph, recurrence: Recurrence) -> tuple[int | None, int | None]:
-    """Return the steps and rows of a recurrence's input; None for open sizes."""
+    """Return the steps and rows of a recurrence's input, as far as known."""
     shape = graph.shapes.get_operation_by_name(recurrence.node).inputs[INPUT].shape
     first, second = (None, None) if shape.rank is None else shape.as_list()[:2]
     return (first, second) if recurrence.time_major else (second, first)
@@ -222,7 +222,7 @@ def _unroll_layer(
     backward: bool,
     cells: Callable[..., CellSteps],
 ) -> tuple[Any, Any, Any]:
-    """Compute a pseudo-layer step by step; `cells` are those of `tflite_loops.choose_cells`."""
+    """Compute a pseudo-layer step by step; `cells` as of `tflite_loops.choose_cells`."""
     sums, stepped = cells(mode, x, arrays, layouts.LOOP)
     rows = list(zip(*(tf.unstack(part) for part in sums), strict=True))
     outputs: dict[int, Any] = {}

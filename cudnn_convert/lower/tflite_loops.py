@@ -44,7 +44,10 @@ def read_cell(cell: Cell) -> dict[str, Array]:
 def name_weights(
     recurrence: Recurrence, read: Callable[[Cell], Mapping[str, Array]] = read_cell
 ) -> dict[str, Array]:
-    """Return the arrays of a recurrence by the names of variables; `read` gives those of a pseudo-layer."""
+    """Return the arrays of a recurrence by the names of variables.
+
+    `read` gives those of a pseudo-layer by name, in order.
+    """
     return {
         f"{recurrence.shared}/layer_{number}/{direction}_{recurrence.dtype.name}/{name}": value
         for number, layer in enumerate(recurrence.cells)

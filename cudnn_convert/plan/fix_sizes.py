@@ -53,7 +53,7 @@ def _fix_chunks(plan: Plan, options: Options) -> Streaming | None:
 
 
 def _name_axes(plan: Plan) -> dict[str, list[Axis] | None]:
-    """Return the axes of each input by key; None for an unknown rank."""
+    """Return the axes of each input by key, if the rank is known."""
     named, known = axes.name_axes(plan), dict[str, list[Axis] | None]()
     for key, name in plan.signature.inputs.items():
         stated = plan.graph.shapes.get_tensor_by_name(name).shape
