@@ -180,7 +180,7 @@ SLOW = {
     "docs/benchmark.md": ("cudnn_convert/benchmark/",),
 }
 #: Languages of blocks that nothing here runs. tests/end_to_end/test_serving.py compiles and
-#: runs programs, tests/report/test_firmware.py compiles C++ for microcontrollers.
+#: runs programs, tests/targets/test_firmware.py compiles C++ for microcontrollers.
 UNRUN = ("c", "cpp", "csharp", "html", "java", "js", "text")
 #: What a block of Python has that the same test runs, in a process without TensorFlow.
 LITERT = "from ai_edge_litert"
