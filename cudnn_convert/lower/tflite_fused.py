@@ -81,7 +81,7 @@ def choose_forms(
                 expected = f"at most {MOST_STEPS} steps to unroll ({each.reason})"
                 reasons.append(f"{node}: expected {expected}, found {steps}")
     if reasons:
-        cure = "leave out --lowering fused, and the file loops over any number of steps"
+        cure = "leave out --lowering fused and --steps, and the file loops over any number of steps"
         raise UnsupportedModelError("tflite", [Reason(f"{reason}; {cure}") for reason in reasons])
     return sized
 

@@ -140,7 +140,7 @@ def _complete_fused_ops(model: Any, cells: Mapping[str, Cell]) -> None:
     if left:
         expected = "expected a fused op, found none: TensorFlow's converter left it out"
         raise UnsupportedModelError(
-            "tflite", [f"{name}: {expected}; leave out --lowering fused" for name in left]
+            "tflite", [f"{name}: {expected}; leave out --lowering fused and --steps" for name in left]
         )
 
 
