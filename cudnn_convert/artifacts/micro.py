@@ -108,8 +108,9 @@ def measure(path: Path) -> MicroReport:
 def strip(content: bytes) -> bytes:
     """Return the bytes of a model stripped of names, signatures and metadata.
 
-    Micro reads none of them. Numbers of tensors stay. Source: tflite-micro 90b983c tensorflow/lite/micro/micro_interpreter.cc,
-    micro_allocator.cc (of the metadata it reads a plan of memory alone, which no file of this tool has).
+    Micro reads none of them. Numbers of tensors stay. Source: tflite-micro 90b983c
+    tensorflow/lite/micro/micro_interpreter.cc, micro_allocator.cc (of the metadata it reads a plan of memory
+    alone, which no file of this tool has).
     """
     model = unpack_model(content)
     for entry in model.metadata or ():

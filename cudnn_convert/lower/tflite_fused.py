@@ -19,7 +19,7 @@ Source: tensorflow v2.21.0 compiler/mlir/lite/transforms/prepare_composite_funct
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Final
 
@@ -156,12 +156,20 @@ def unroll(sized: SizedRecurrence) -> lower.WeightForm:
     """Return the form of a recurrence of unrolled steps."""
 
     def compute(recurrence: Recurrence) -> Stack:
-        count = len(tflite_loops.read_cell(recurrence.cells[0][0]))
+        count = len(_read_cell(recurrence.cells[0][0]))
         layer = partial(_unroll_layer, cells=tflite_loops.choose_cells(recurrence))
         stacked = layer_stack.stack_layers(recurrence.sizes, layer, count, time_major=recurrence.time_major)
         return _with_sizes(stacked, sized)
 
-    return lower.WeightForm(tflite_loops.name_weights, compute)
+    return lower.WeightForm(partial(tflite_loops.name_weights, read=_read_cell), compute)
+
+
+def _read_cell(cell: Cell) -> dict[str, Array]:
+    """Return the arrays of a pseudo-layer by name, computed from weights in float32."""
+    parts = {part.name: getattr(cell, part.name) for part in fields(cell)}
+    arrays = {name: value for name, value in parts.items() if isinstance(value, np.ndarray)}
+    single = {name: value.astype(np.float32) for name, value in arrays.items()}
+    return tflite_loops.read_cell(replace(cell, **single))
 
 
 def _read_lstm(cell: Cell) -> dict[str, Array]:
