@@ -47,9 +47,15 @@ from cudnn_convert.report.values import DecoderReport, Origin, Subject, WeightsR
 from cudnn_convert.storage import staging
 from cudnn_convert.targets import accuracy_gate, firmware, flags
 from cudnn_convert.text import command
-from cudnn_convert.verification import check, recordings, shards
+from cudnn_convert.verification import check, recordings, shards, trials
 from cudnn_convert.verification.end_to_end import Bounds
-from cudnn_convert.verification.settings import Settings, choose_seed, make_settings, open_runner
+from cudnn_convert.verification.settings import (
+    Settings,
+    choose_judge,
+    choose_seed,
+    make_settings,
+    open_runner,
+)
 from cudnn_convert.version import __version__, list_versions
 from cudnn_convert.weights import buffers
 
@@ -192,7 +198,8 @@ def _with_examples(plan: Plan, options: Options) -> Plan:
     data = Data.of(options, seed=choose_seed(options)) if options.quantize else None
     if data is None or not options.form.calibrates:
         return plan
-    return replace(plan, examples=tuple(read_calls(data).feeds))
+    feeds = recordings.read_feeds(choose_judge(plan), read_calls(data))
+    return replace(plan, examples=tuple(trials.by_key(plan, feed) for feed in feeds))
 
 
 def _origin(plan: Plan, source: Path, out: Path, options: Options) -> Origin:
