@@ -104,6 +104,7 @@ FILES: dict[str, dict[str, str]] = {
     },
     "docs/tutorials/training-on.md": {"tagger/model.ckpt": TAGGER},
     "docs/serving.md": {"tagger/model.ckpt": TAGGER, **TEXT},
+    "docs/serving/javascript.md": {"tagger/model.ckpt": TAGGER, "characters.h5": "models/char_lm/model.h5"},
     "docs/choosing.md": {
         "two_heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
         "averages/model.ckpt": f"{TF1}/averages_saver/model.ckpt",
@@ -160,6 +161,7 @@ SLOW = {
     "docs/tutorials/other-frameworks.md": ("cudnn_convert/read/arrays/", "cudnn_convert/read/dialects/"),
     "docs/library.md": ("cudnn_convert/__init__.py", "cudnn_convert/calls.py"),
     "docs/serving.md": (),
+    "docs/serving/javascript.md": (),
     "docs/states.md": ("cudnn_convert/plan/streaming.py", "cudnn_convert/verification/streaming.py"),
     "docs/decoder.md": ("cudnn_convert/decode/", "cudnn_convert/plan/decoding.py"),
     "docs/batch.md": ("cudnn_convert/batch/",),

@@ -513,7 +513,7 @@ def _keep_width(y: Any, width: int) -> Any:
 
     A plain loop needs no op for that. TensorFlow.js cannot run EnsureShape: it takes the shape from a second
     input, which the op does not have.
-    Source: @tensorflow/tfjs-converter 4.22.0 src/operations/op_list/transformation.ts EnsureShape.
+    Source: @tensorflow/tfjs-converter 4.22.0 dist/operations/op_list/transformation.js EnsureShape.
     """
     is_known = y.shape.rank is not None and y.shape[-1] == width
     return y if is_known else tf.ensure_shape(y, [None, None, width])
