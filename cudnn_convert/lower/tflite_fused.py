@@ -142,14 +142,14 @@ def fuse(sized: Sized) -> lower.WeightForm:
 def unroll(sized: Sized, cells: Cells, of_cell: Callable[[Cell], Mapping[str, Array]]) -> lower.WeightForm:
     """Return the form of a recurrence of unrolled steps.
 
-    `cells` gives the steps of a pseudo-layer from its arrays, which `of_cell` gives by name. They are float32,
-    as the graph is.
+    `cells` gives the steps of a pseudo-layer from its arrays, which `of_cell` gives by name. They are
+    float32, as the graph is.
     """
 
     def read(cell: Cell) -> Mapping[str, Array]:
         parts = {part.name: getattr(cell, part.name) for part in fields(cell)}
-        arrays = {name: value for name, value in parts.items() if isinstance(value, np.ndarray)}
-        return of_cell(replace(cell, **{name: value.astype(np.float32) for name, value in arrays.items()}))
+        arrays: dict[str, Any] = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
+        return of_cell(replace(cell, **{name: array.astype(np.float32) for name, array in arrays.items()}))
 
     def compute(recurrence: Recurrence) -> Stack:
         count = len(of_cell(recurrence.cells[0][0]))
