@@ -19,7 +19,7 @@ Source: tensorflow v2.21.0 compiler/mlir/lite/transforms/prepare_composite_funct
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Final
 
@@ -143,8 +143,14 @@ def fuse(sized: Sized) -> lower.WeightForm:
 def unroll(sized: Sized, cells: Cells, of_cell: Callable[[Cell], Mapping[str, Array]]) -> lower.WeightForm:
     """Return the form of a recurrence of unrolled steps.
 
-    `cells` gives the steps of a pseudo-layer from its arrays, which `of_cell` gives by name.
+    `cells` gives the steps of a pseudo-layer from its arrays, which `of_cell` gives by name. They are
+    float32, as the graph is.
     """
+
+    def read(cell: Cell) -> Mapping[str, Array]:
+        parts = {part.name: getattr(cell, part.name) for part in fields(cell)}
+        arrays: dict[str, Any] = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
+        return of_cell(replace(cell, **{name: array.astype(np.float32) for name, array in arrays.items()}))
 
     def compute(recurrence: Recurrence) -> Stack:
         count = len(of_cell(recurrence.cells[0][0]))
@@ -152,7 +158,7 @@ def unroll(sized: Sized, cells: Cells, of_cell: Callable[[Cell], Mapping[str, Ar
         stacked = layer_stack.stack_layers(recurrence.sizes, layer, count, time_major=recurrence.time_major)
         return _with_sizes(stacked, sized)
 
-    return lower.WeightForm(partial(name_weights, of_cell=of_cell), compute)
+    return lower.WeightForm(partial(name_weights, of_cell=read), compute)
 
 
 def names_of_ops(sizes: Sizes) -> list[list[str]]:
