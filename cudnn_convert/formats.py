@@ -64,7 +64,9 @@ class Format:
     its files after OUT's path. `runtime`: what runs it, and the module of `verification/ops/` that compares
     its ops. `pieces`: the module of `verification/pieces/` that verifies each recurrence separately;
     without one recurrences are judged by the outputs alone. `flags`: its options that only some formats
-    have. `sizes`: pairs of (time, batch) that it computes differently from those that a proof always tries.
+    have; `lowerings`: such values of `--lowering`. `calibrates`: its `--quantize` calibrates the range of
+    every value on `--data`, for fixed sizes alone; otherwise ranges are found in each call. `sizes`: pairs of
+    (time, batch) that it computes differently from those that a proof always tries.
     """
 
     about: str
@@ -77,6 +79,8 @@ class Format:
     runtime: str = ""
     pieces: str = ""
     flags: tuple[str, ...] = ()
+    lowerings: tuple[str, ...] = ()
+    calibrates: bool = False
     files: tuple[str, ...] = ()
     sizes: tuple[tuple[int, int], ...] = ()
 
@@ -196,6 +200,8 @@ _ROWS: Final = {
         runtime="tflite",
         pieces="tflite_glue",
         flags=("quantize",),
+        lowerings=("fused",),
+        calibrates=True,
         sizes=((67, 2),),  # three blocks of its loop, the last one partial
     ),
     "keras": Format(

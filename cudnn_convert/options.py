@@ -117,13 +117,24 @@ class Options:
     max_error: float | None = _flag(
         None, "with --quantize: the largest error to accept on --data", of="target", metavar="X"
     )
-    lowering: str = _flag("fast", "of recurrences; default %(default)s", of="target", choices=LOWERINGS)
+    lowering: str = _flag(
+        "fast",
+        "of recurrences; fused is for microcontrollers; default %(default)s",
+        of="target",
+        choices=LOWERINGS,
+    )
+    steps: int | None = _flag(
+        None,
+        "with --lowering fused: of each call; with --decode: tokens of a sequence at most",
+        of="target",
+        reading=True,
+        metavar="N",
+    )
     jit: bool = _flag(False, "XLA compiles recurrences, for each shape anew", of="target")
     recurrences_only: bool = _flag(
         False, "of a graph with other ops: its recurrences as Keras layers", of="target"
     )
     decode: str | None = _searching(None, "search over what a model says of the next token", choices=SEARCHES)
-    steps: int | None = _searching(None, "tokens of a sequence at most", metavar="N")
     width: int | None = _searching(None, "beams of each row; default 8", metavar="N")
     end: int | None = _searching(None, "the token that ends a sequence; default none", metavar="TOKEN")
     pad: int = _searching(0, "what follows the end of a sequence; default 0", metavar="TOKEN")
@@ -199,7 +210,7 @@ class Options:
 
     @property
     def rows(self) -> int:
-        """The rows of a call, for a source of open rows and an artifact of fixed sizes."""
+        """The rows of each call, if the artifact fixes an open number of rows."""
         return self.batch or 1
 
     @property
@@ -304,11 +315,13 @@ class Options:
         """Check the flags of a search against the kind. Raises UsageError."""
         for option in fields(self):
             kinds, value = _KINDS_OF_SEARCH.get(option.name, ()), getattr(self, option.name)
-            is_size = option.name == "steps" and self.has_fixed_sizes
-            if kinds and value != option.default and self.decode not in kinds and not is_size:
+            if kinds and value != option.default and self.decode not in kinds:
                 expected = f"expected --decode {' or '.join(kinds)}"
                 actual = f"found {self.decode or 'no --decode'}; leave out {flag_of(option.name)}"
                 raise UsageError(f"{flag_of(option.name)}: {expected}, {actual}")
+        if self.steps is not None and self.decode is None and not self.has_fixed_sizes:
+            expected = f"expected --decode {' or '.join(SEARCHES)}, or --lowering fused"
+            raise UsageError(f"--steps: {expected}, found neither; leave out --steps")
         if self.decode is not None and self.steps is None:
             raise UsageError(f"--decode {self.decode} needs --steps: how many tokens a sequence has at most")
         if self.end is not None and self.end < 0:
@@ -337,7 +350,7 @@ _COUNTS: Final = frozenset(
 )
 #: The searches that each option belongs to.
 _KINDS_OF_SEARCH: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("steps", "end", "pad", "pad_mask", "token", "logits"), SEARCHES),
+    **dict.fromkeys(("end", "pad", "pad_mask", "token", "logits"), SEARCHES),
     **dict.fromkeys(("width", "length_penalty", "history", "initial_scores"), ("beam",)),
     **dict.fromkeys(("top_k", "temperature"), ("sample",)),
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cudnn_convert import context, read, storage, targets
-from cudnn_convert.artifacts import micro, runners
+from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.runners import Answers
 from cudnn_convert.context import mute_output, silence
 from cudnn_convert.errors import (
@@ -41,15 +41,21 @@ from cudnn_convert.plan.source import (
     user_code,
 )
 from cudnn_convert.read import paths
-from cudnn_convert.report import Report, Verification, firmware, model_reports
+from cudnn_convert.report import Report, Verification, model_reports
 from cudnn_convert.report.provenance import make_provenance
 from cudnn_convert.report.values import DecoderReport, Origin, Subject, WeightsReport
 from cudnn_convert.storage import staging
-from cudnn_convert.targets import accuracy_gate, flags
+from cudnn_convert.targets import accuracy_gate, firmware, flags
 from cudnn_convert.text import command
-from cudnn_convert.verification import check, recordings, shards
+from cudnn_convert.verification import check, recordings, shards, trials
 from cudnn_convert.verification.end_to_end import Bounds
-from cudnn_convert.verification.settings import Settings, choose_seed, make_settings, open_runner
+from cudnn_convert.verification.settings import (
+    Settings,
+    choose_judge,
+    choose_seed,
+    make_settings,
+    open_runner,
+)
 from cudnn_convert.version import __version__, list_versions
 from cudnn_convert.weights import buffers
 
@@ -122,8 +128,8 @@ def convert(
                 runners.require_loadable(options.format, artifact, plan.all_parts)
         if options.has_fixed_sizes:
             summary = _measure_in_micro(summary, plan, artifact, options)
-            if folder and (code := _make_firmware(summary, artifact, out.stem)):
-                artifact.with_suffix(".cc").write_text(code, encoding="utf-8")
+            if folder:
+                _write_firmware(summary, artifact, out.stem)
         if options.quantize and (proof := summary.verification):
             summary = replace(summary, notes=(*summary.notes, accuracy_gate.note(proof, options)))
             if folder:
@@ -189,10 +195,11 @@ def _with_axes(plan: Plan, options: Options) -> Plan:
 
 def _with_examples(plan: Plan, options: Options) -> Plan:
     """Read the calls for the calibration of 8 bits, if requested. Raises UsageError."""
-    data = Data.of(options, seed=choose_seed(options)) if options.has_fixed_sizes else None
-    if data is None or options.quantize is None:
+    data = Data.of(options, seed=choose_seed(options)) if options.quantize else None
+    if data is None or not options.form.calibrates:
         return plan
-    return replace(plan, examples=tuple(read_calls(data).feeds))
+    feeds = recordings.read_feeds(choose_judge(plan), read_calls(data))
+    return replace(plan, examples=tuple(trials.by_key(plan, feed) for feed in feeds))
 
 
 def _origin(plan: Plan, source: Path, out: Path, options: Options) -> Origin:
@@ -237,38 +244,53 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
 
 
 def _measure_in_micro(summary: Report, plan: Plan, artifact: Path, options: Options) -> Report:
-    """Measure a file of fixed sizes for TensorFlow Lite Micro, and run the proof in Micro's interpreter too.
+    """Add the needs of a file in TensorFlow Lite Micro to the report.
 
     A file that Micro refuses gets a note. Raises VerificationError where Micro's numbers differ.
     """
+    from cudnn_convert.artifacts import micro  # with TensorFlow, which many conversions do without
+
     context.report_progress("measuring for TensorFlow Lite Micro")
-    part = plan.parts[0]
-    file, errors, note = part_file(artifact, part.name, ".tflite"), dict[str, float](), ""
+    part, note = plan.parts[0], ""
+    file = part_file(artifact, part.name, ".tflite")
     try:
-        measured = micro.measure(file)
+        needs = micro.measure(file)
+        if needs.missing:
+            note = f"TensorFlow Lite Micro has no kernel for {', '.join(needs.missing)}"
+        elif not micro.is_available():
+            note = "not run in TensorFlow Lite Micro: pip install 'cudnn-convert[micro]' for its interpreter"
+        elif options.verify:
+            errors = _verify_in_micro(summary, plan, micro.open_part(file, part), options)
+            needs = replace(needs, errors=errors)
     except micro.MicroError as cause:
         return replace(summary, notes=(*summary.notes, f"TensorFlow Lite Micro refuses the file: {cause}"))
-    if measured.missing:
-        note = f"TensorFlow Lite Micro has no kernel for {', '.join(measured.missing)}"
-    elif not micro.is_available():
-        note = "not run in TensorFlow Lite Micro: pip install 'cudnn-convert[micro]' for its interpreter"
-    elif options.verify:
-        with mute_output():
-            result = check.verify_artifact(plan, micro.open_part(file, part), options)
-        if wrong := [output for output in result.outputs if not output.passed]:
-            lead = f"{plan.model.path}: in TensorFlow Lite Micro: output"
-            reasons = [f"{lead} {output.output}: {output.message}" for output in wrong]
-            raise VerificationError(replace(summary, verification=result), *reasons)
-        errors = accuracy_gate.errors(result)
-    notes = (*summary.notes, note) if note else summary.notes
-    return replace(summary, notes=notes, micro=replace(measured, errors=errors))
+    return replace(summary, notes=(*summary.notes, note) if note else summary.notes, micro=needs)
 
 
-def _make_firmware(summary: Report, artifact: Path, name: str) -> str:
-    """Return the C++ source of a file for TensorFlow Lite Micro; empty for a file that Micro refuses."""
+def _verify_in_micro(
+    summary: Report, plan: Plan, runner: runners.Runner, options: Options
+) -> dict[str, float]:
+    """Return the largest error of each float output in TensorFlow Lite Micro. Raises VerificationError."""
+    with mute_output():
+        result = check.verify_artifact(plan, runner, options)
+    if wrong := [output for output in result.outputs if not output.passed]:
+        lead = f"{plan.model.path}: in TensorFlow Lite Micro: output"
+        reasons = [f"{lead} {output.output}: {output.message}" for output in wrong]
+        raise VerificationError(replace(summary, verification=result), *reasons)
+    return accuracy_gate.errors(result)
+
+
+def _write_firmware(summary: Report, artifact: Path, name: str) -> None:
+    """Write C++ source beside a file for TensorFlow Lite Micro.
+
+    A file that Micro refuses has none.
+    """
     if summary.micro is None or summary.micro.missing or not artifact.is_file():
-        return ""
-    return firmware.make_source(micro.strip(artifact.read_bytes()), name, summary.micro)
+        return
+    from cudnn_convert.artifacts import micro
+
+    text = firmware.make_source(micro.strip(artifact.read_bytes()), name, summary.micro)
+    artifact.with_suffix(".cc").write_text(text, encoding="utf-8")
 
 
 @contextmanager

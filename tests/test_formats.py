@@ -23,8 +23,8 @@ from cudnn_convert.verification.pieces.ask import Asker
 PACKAGE = ROOT / "cudnn_convert"
 #: What is in these rooms beside the modules of formats.
 SHARED = {
-    "targets": {"__init__", "accuracy_gate", "bundle", "flags", "layers"},
-    "artifacts": {"__init__", "runners", "safety"},
+    "targets": {"__init__", "accuracy_gate", "bundle", "firmware", "flags", "layers"},
+    "artifacts": {"__init__", "micro", "micro_operators", "runners", "safety"},
 }
 
 

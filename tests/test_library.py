@@ -170,7 +170,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "found 'pickle'",
     ),
     "weights": ({"weights": "best"}, "weights: expected one of auto, canonical, raw, ema, found 'best'"),
-    "lowering": ({"lowering": "magic"}, "lowering: expected one of fast, portable, found 'magic'"),
+    "lowering": ({"lowering": "magic"}, "lowering: expected one of fast, portable, fused, found 'magic'"),
     "custom object": ({"custom_objects": "Scale"}, "custom_objects: expected MODULE:NAME, found 'Scale'"),
     "negative atol": ({"atol": -1.0}, "atol: expected a number of at least 0, found -1.0"),
     "nan rtol": ({"rtol": float("nan")}, "rtol: expected a number of at least 0, found nan"),
@@ -294,11 +294,12 @@ def test_keywords_of_a_function_are_options_with_the_same_meaning(function: Any)
     differing = {name: value for name, value in keywords.items() if value not in (*unset, options[name])}
     assert not differing, "the library and the command line have other defaults"
     sections = {option.name: option.metadata.get("section") for option in dataclasses.fields(Options)}
-    # What runs the original needs its graph; an artifact says itself what it searches.
+    # What runs the original needs its graph; an artifact says itself what it searches, and how many steps.
     left_out = {"sources without a graph"} if function is cudnn_convert.record else set[str]()
     left_out |= set[str]() if function is cudnn_convert.convert else {"a decoder in the graph"}
     # The original has its states where it has them.
     kept = {"states"} if function is cudnn_convert.record else set[str]()
+    kept |= set[str]() if function is cudnn_convert.convert else {"steps"}
     read = {name for name in (*READING, *VOUCHED) if sections[name] not in left_out}
     assert read - kept <= keywords.keys()
 

@@ -13,12 +13,13 @@ One module for each format, named in its row of `formats.FORMATS`, with the func
 * onnx       : Opens an ONNX file in ONNX Runtime on the CPU, named by the signature's keys.
 * tflite     : Opens a TensorFlow Lite file in TensorFlow's interpreter, after checking the bytes.
 * micro      : Runs a TensorFlow Lite file in TensorFlow Lite Micro's interpreter, and measures the memory.
+* micro_operators: The operators with a kernel in TensorFlow Lite Micro.
 * keras      : Opens a `.keras` archive through Keras 3, up to the source's traceable end.
 * h5         : Opens an HDF5 file through tf_keras, up to the first refused layer.
 * weights    : Opens decoded weights, and computes recurrences in NumPy.
 
 May import: text, errors, private, formats, context, storage, apart, model, casts, report.values,
-report.firmware, graph, recurrences, keras, keras.config, read.
+graph, recurrences, keras, keras.config, read.
 Entry: `runners.identify` says what an artifact is, `runners.open_artifact` loads it to be run,
 `runners.call_artifact` runs it once.
 """

@@ -26,9 +26,9 @@ import numpy as np
 
 from cudnn_convert.apart import Apart
 from cudnn_convert.artifacts import runners
+from cudnn_convert.artifacts.micro_operators import METHODS
 from cudnn_convert.artifacts.tflite import check_model, pack_model, schema, unpack_model
 from cudnn_convert.model import SERVING, Array, Part
-from cudnn_convert.report.firmware import METHODS
 from cudnn_convert.report.values import MicroReport
 from cudnn_convert.text import first_line
 
@@ -52,7 +52,7 @@ class MicroError(ValueError):
 
 
 def is_available() -> bool:
-    """Return True if the package tflite-micro is installed, without an import, and processes fork."""
+    """Return True if the package tflite-micro is installed, and processes fork; imports nothing."""
     return hasattr(os, "fork") and find_spec("tflite_micro") is not None
 
 
@@ -106,10 +106,11 @@ def measure(path: Path) -> MicroReport:
 
 
 def strip(content: bytes) -> bytes:
-    """Return the bytes of a model without what Micro never reads: names, signatures and metadata.
+    """Return the bytes of a model stripped of names, signatures and metadata.
 
-    Numbers of tensors stay. Source: tflite-micro 90b983c tensorflow/lite/micro/micro_interpreter.cc,
-    micro_allocator.cc (of the metadata it reads a plan of memory alone, which no file of this tool has).
+    Micro reads none of them. Numbers of tensors stay. Source: tflite-micro 90b983c
+    tensorflow/lite/micro/micro_interpreter.cc, micro_allocator.cc (of the metadata it reads a plan of memory
+    alone, which no file of this tool has).
     """
     model = unpack_model(content)
     for entry in model.metadata or ():

@@ -12,8 +12,9 @@
 * empty_axes   : Handles axes of open size, possibly empty, for TensorFlow Lite.
 * infinities   : Infinite constants of a TensorFlow Lite file.
 * fixed_shapes : Replaces ops without a kernel in TensorFlow Lite Micro, in graphs of fixed sizes.
+* tflite_loops : Loops of TensorFlow Lite ops for recurrences, in blocks of steps.
 * tflite_fused : Lowers recurrences to fused LSTM ops or to unrolled steps, for microcontrollers.
-* tflite       : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
+* tflite       : Lowers a graph to TensorFlow Lite ops, in float32.
 * search       : Traces a search over a model's steps, and adds the search to the model's graph.
 * tensorflow   : The lowering to TensorFlow ops with CPU kernels in every build.
 * onnx         : The lowering to ONNX: tf2onnx converts the graph, fused nodes the recurrences.

@@ -18,7 +18,7 @@ Source: tensorflow v2.21.0 compiler/mlir/lite/transforms/prepare_composite_funct
 (ConvertKerasLSTMLayer: gates in the order i, f, c, o), lite/kernels/unidirectional_sequence_lstm.cc.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Final
@@ -30,23 +30,21 @@ from cudnn_convert.errors import Reason, UnsupportedModelError
 from cudnn_convert.graph import control_flow, zeros
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, tensor
-from cudnn_convert.lower import fixed_shapes
+from cudnn_convert.lower import fixed_shapes, tflite_loops
 from cudnn_convert.lower.tensorflow import layer_stack, lower
 from cudnn_convert.lower.tensorflow.layer_stack import Stack
 from cudnn_convert.lower.tensorflow.while_loop import CellSteps
-from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes
+from cudnn_convert.model import Array, Cell, Mode, Recurrence
 from cudnn_convert.weights import layouts
 
 #: The output of a cuDNN op that has an LSTM's final cell states.
 _OUTPUT_C: Final = 2
 #: Steps from which an unrolled recurrence is refused: each adds a dozen ops to the file.
 MOST_STEPS: Final = 512
-#: `(mode, x, arrays, layout) -> steps` of a pseudo-layer.
-Cells = Callable[..., CellSteps]
 
 
 @dataclass(frozen=True, slots=True)
-class Sized:
+class SizedRecurrence:
     """A recurrence with the steps and rows of the input, and the reason for unrolling.
 
     `reason` is empty for a recurrence of fused ops.
@@ -58,7 +56,9 @@ class Sized:
     reason: str = ""
 
 
-def choose_forms(graph: Graph, recurrences: Sequence[Recurrence], ends: Collection[str]) -> list[Sized]:
+def choose_forms(
+    graph: Graph, recurrences: Sequence[Recurrence], ends: Collection[str]
+) -> list[SizedRecurrence]:
     """Choose fused ops or steps for each recurrence of a frozen graph.
 
     `ends` are the tensors of the signature. Raises UnsupportedModelError with a reason for each recurrence of
@@ -68,26 +68,38 @@ def choose_forms(graph: Graph, recurrences: Sequence[Recurrence], ends: Collecti
     sized, reasons = [], []
     for recurrence in recurrences:
         node = recurrence.node
-        shape = graph.shapes.get_operation_by_name(node).inputs[INPUT].shape
-        sizes = [None] * 2 if shape.rank is None else shape.as_list()[:2]
-        steps, rows = sizes if recurrence.time_major else reversed(sizes)
-        if recurrence.lengths and fixed_shapes.are_whole(graph, _read(graph, node, LENGTHS), steps):
-            recurrence = replace(recurrence, lengths=False)  # noqa: PLW2901 - the same computation
-        why = "" if frames.get(node) else _find_reason(graph, recurrence, ends)
+        steps, rows = _read_sizes(graph, recurrence)
         if frames.get(node):
             reasons.append(f"{node}: expected a recurrence outside of loops, found one in a loop")
         elif steps is None or rows is None:
-            sizes_in = f"{steps or 'open'} steps and {rows or 'open'} rows"
-            reasons.append(f"{node}: expected an input of fixed sizes, found {sizes_in}")
-        elif why and steps > MOST_STEPS:
-            expected = f"at most {MOST_STEPS} steps to unroll ({why})"
-            reasons.append(f"{node}: expected {expected}, found {steps}")
+            sizes = f"{steps or 'open'} steps and {rows or 'open'} rows"
+            reasons.append(f"{node}: expected an input of fixed sizes, found {sizes}")
         else:
-            sized.append(Sized(recurrence, steps, rows, why))
+            each = _choose_form(graph, recurrence, steps, rows, ends)
+            sized.append(each)
+            if each.reason and steps > MOST_STEPS:
+                expected = f"at most {MOST_STEPS} steps to unroll ({each.reason})"
+                reasons.append(f"{node}: expected {expected}, found {steps}")
     if reasons:
-        cure = "leave out --lowering fused, and the file loops over any number of steps"
+        cure = "leave out --lowering fused and --steps, and the file loops over any number of steps"
         raise UnsupportedModelError("tflite", [Reason(f"{reason}; {cure}") for reason in reasons])
     return sized
+
+
+def _read_sizes(graph: Graph, recurrence: Recurrence) -> tuple[int | None, int | None]:
+    """Return the steps and rows of a recurrence's input, as far as known."""
+    shape = graph.shapes.get_operation_by_name(recurrence.node).inputs[INPUT].shape
+    first, second = (None, None) if shape.rank is None else shape.as_list()[:2]
+    return (first, second) if recurrence.time_major else (second, first)
+
+
+def _choose_form(
+    graph: Graph, recurrence: Recurrence, steps: int, rows: int, ends: Collection[str]
+) -> SizedRecurrence:
+    """Choose fused ops or steps for a recurrence; lengths of full rows are left out."""
+    if recurrence.lengths and fixed_shapes.are_whole(graph, _read(graph, recurrence.node, LENGTHS), steps):
+        recurrence = replace(recurrence, lengths=False)
+    return SizedRecurrence(recurrence, steps, rows, _find_reason(graph, recurrence, ends))
 
 
 def _find_reason(graph: Graph, recurrence: Recurrence, ends: Collection[str]) -> str:
@@ -114,7 +126,7 @@ def _read(graph: Graph, node: str, operand: int) -> str:
     return tensor(graph.index.data_inputs(graph.index.nodes[node])[operand])
 
 
-def notes(sized: Sequence[Sized]) -> Iterator[str]:
+def notes(sized: Sequence[SizedRecurrence]) -> Iterator[str]:
     """Yield a note on the states of fused ops, and on each unrolled recurrence."""
     if not all(each.reason for each in sized):
         yield (
@@ -127,58 +139,37 @@ def notes(sized: Sequence[Sized]) -> Iterator[str]:
             yield f"{each.recurrence.node} is unrolled into {steps}: {each.reason}"
 
 
-def fuse(sized: Sized) -> lower.WeightForm:
+def fuse(sized: SizedRecurrence) -> lower.WeightForm:
     """Return the form of a recurrence of fused ops."""
 
     def compute(recurrence: Recurrence) -> Stack:
         sizes = recurrence.sizes
-        names = iter(name for layer in names_of_ops(sizes) for name in layer)
+        names = iter(name for layer in tflite_loops.list_names(sizes) for name in layer)
         calls = [_mark_as_lstm(f"{recurrence.node}/{name}", sized) for name in names]
         layer = partial(_call_layer, calls=iter(calls))
         return _with_sizes(layer_stack.stack_layers(sizes, layer, 3, time_major=recurrence.time_major), sized)
 
-    return lower.WeightForm(partial(name_weights, of_cell=_read_lstm), compute)
+    return lower.WeightForm(partial(tflite_loops.name_weights, read=_read_lstm), compute)
 
 
-def unroll(sized: Sized, cells: Cells, of_cell: Callable[[Cell], Mapping[str, Array]]) -> lower.WeightForm:
-    """Return the form of a recurrence of unrolled steps.
-
-    `cells` gives the steps of a pseudo-layer from its arrays, which `of_cell` gives by name. They are
-    float32, as the graph is.
-    """
-
-    def read(cell: Cell) -> Mapping[str, Array]:
-        parts = {part.name: getattr(cell, part.name) for part in fields(cell)}
-        arrays: dict[str, Any] = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
-        return of_cell(replace(cell, **{name: array.astype(np.float32) for name, array in arrays.items()}))
+def unroll(sized: SizedRecurrence) -> lower.WeightForm:
+    """Return the form of a recurrence of unrolled steps."""
 
     def compute(recurrence: Recurrence) -> Stack:
-        count = len(of_cell(recurrence.cells[0][0]))
-        layer = partial(_unroll_layer, cells=cells)
+        count = len(_read_cell(recurrence.cells[0][0]))
+        layer = partial(_unroll_layer, cells=tflite_loops.choose_cells(recurrence))
         stacked = layer_stack.stack_layers(recurrence.sizes, layer, count, time_major=recurrence.time_major)
         return _with_sizes(stacked, sized)
 
-    return lower.WeightForm(partial(name_weights, of_cell=read), compute)
+    return lower.WeightForm(partial(tflite_loops.name_weights, read=_read_cell), compute)
 
 
-def names_of_ops(sizes: Sizes) -> list[list[str]]:
-    """List the names of layers and directions below the node's name, in stack order."""
-    return [
-        [f"layer_{layer}_{direction}" for direction in WAYS[: sizes.directions]]
-        for layer in range(sizes.layers)
-    ]
-
-
-def name_weights(
-    recurrence: Recurrence, *, of_cell: Callable[[Cell], Mapping[str, Array]]
-) -> dict[str, Array]:
-    """Return the arrays of a recurrence by the names of variables."""
-    return {
-        f"{recurrence.shared}/layer_{number}/{direction}_{recurrence.dtype.name}/{name}": value
-        for number, layer in enumerate(recurrence.cells)
-        for direction, cell in zip(WAYS, layer, strict=False)
-        for name, value in of_cell(cell).items()
-    }
+def _read_cell(cell: Cell) -> dict[str, Array]:
+    """Return the arrays of a pseudo-layer by name, computed from weights in float32."""
+    parts = {part.name: getattr(cell, part.name) for part in fields(cell)}
+    arrays = {name: value for name, value in parts.items() if isinstance(value, np.ndarray)}
+    single = {name: value.astype(np.float32) for name, value in arrays.items()}
+    return tflite_loops.read_cell(replace(cell, **single))
 
 
 def _read_lstm(cell: Cell) -> dict[str, Array]:
@@ -188,7 +179,7 @@ def _read_lstm(cell: Cell) -> dict[str, Array]:
     return {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias + recurrent_bias}
 
 
-def _with_sizes(stack: Stack, sized: Sized) -> Stack:
+def _with_sizes(stack: Stack, sized: SizedRecurrence) -> Stack:
     """Return a stack for inputs of fixed sizes."""
     sizes, major = sized.recurrence.sizes, sized.recurrence.time_major
 
@@ -199,7 +190,7 @@ def _with_sizes(stack: Stack, sized: Sized) -> Stack:
     return compute
 
 
-def _mark_as_lstm(name: str, sized: Sized) -> Callable[..., Any]:
+def _mark_as_lstm(name: str, sized: SizedRecurrence) -> Callable[..., Any]:
     """Return a function marked for replacement by the fused op.
 
     It takes `(x [steps, rows, inputs], h, c [rows, units], kernel, recurrent kernel, bias)`, and gives the
@@ -230,8 +221,16 @@ def _call_layer(
 
 
 def _unroll_layer(
-    mode: Mode, x: Any, state: Any, lengths: Any, arrays: Sequence[Any], *, backward: bool, cells: Cells
+    mode: Mode,
+    x: Any,
+    state: Any,
+    lengths: Any,
+    arrays: Sequence[Any],
+    *,
+    backward: bool,
+    cells: Callable[..., CellSteps],
 ) -> tuple[Any, Any, Any]:
+    """Compute a pseudo-layer step by step; `cells` as of `tflite_loops.choose_cells`."""
     sums, stepped = cells(mode, x, arrays, layouts.LOOP)
     rows = list(zip(*(tf.unstack(part) for part in sums), strict=True))
     outputs: dict[int, Any] = {}

@@ -110,7 +110,7 @@ class Plan:
     `variable_states` are those of plain layers in variables, where they became inputs and outputs.
     `decoder` is a search over the steps of a streamed model that the artifact has beside it. `axes` are those
     of inputs and outputs by key, where they are known. `alone`: of the source only its recurrences are there.
-    `examples` are calls by key that calibrate an artifact of 8 bits.
+    `examples` are calls by key, in the source's types, that calibrate an artifact of 8 bits.
     `warnings` ask for something to be done, as where a part of the source is lost.
     """
 

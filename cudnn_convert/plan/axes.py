@@ -72,7 +72,7 @@ def _name_tensors(
     shapes = {name: value.shape for name, value in known.items()}
     # As a whole it has the shapes of all ends; a condition such as that of one step may contradict sizes.
     for whole in chain([graph], _fix_conditions(graph, ends)):
-        if not recurrences.keys() <= whole.index.nodes.keys():
+        if not recurrences.keys() <= {node.name for node in whole.node}:
             continue  # the other side of a condition has one of them
         infer = partial(_infer, whole, known)
         fitted = time_axis.fit_roles(shapes, inputs, recurrences, infer, _CALLED, tries=_TRIES)

@@ -9,7 +9,7 @@ from typing import Final
 
 import tensorflow as tf
 
-from cudnn_convert.errors import Reason, UnsupportedModelError, UsageError
+from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import split
@@ -33,7 +33,7 @@ def fix_sizes(plan: Plan, options: Options) -> Plan:
     known = _name_axes(plan)
     sizes = _choose_sizes(known, options)
     if any(of is None or None in of for of in sizes.values()):
-        raise UnsupportedModelError(plan.model.path, [Reason(_ask_for_sizes(plan, known, options))])
+        raise UnsupportedModelError(plan.model.path, [_ask_for_sizes(plan, known, options)])
     if options.steps is not None and not any(_is_time(axis) for of in known.values() for axis in of or ()):
         expected = "expected an input with an open number of steps"
         actual = "found sizes that the source fixes"
@@ -53,7 +53,7 @@ def _fix_chunks(plan: Plan, options: Options) -> Streaming | None:
 
 
 def _name_axes(plan: Plan) -> dict[str, list[Axis] | None]:
-    """Return the axes of each input by key; None for an unknown rank."""
+    """Return the axes of each input by key, if the rank is known."""
     named, known = axes.name_axes(plan), dict[str, list[Axis] | None]()
     for key, name in plan.signature.inputs.items():
         stated = plan.graph.shapes.get_tensor_by_name(name).shape
@@ -89,7 +89,7 @@ def _choose_size(axis: Axis, options: Options) -> int | None:
     return axis if isinstance(axis, int) else None
 
 
-def _ask_for_sizes(plan: Plan, known: Mapping[str, list[Axis] | None], options: Options) -> str:
+def _ask_for_sizes(plan: Plan, known: Mapping[str, list[Axis] | None], options: Options) -> Reason:
     """Return the reason for refusal: the first open input, and the flag for the size."""
     left = {
         key: None if of is None else [axis for axis in of if _choose_size(axis, options) is None]
@@ -98,13 +98,14 @@ def _ask_for_sizes(plan: Plan, known: Mapping[str, list[Axis] | None], options: 
     key = next(key for key, of in left.items() if of is None or of)
     shape = known[key]
     actual = "any shape" if shape is None else f"[{', '.join(str(axis or '?') for axis in shape)}]"
-    cure = "give the number of steps with --steps"
-    if not all(of is not None and all(map(_is_time, of)) for of in left.values()):
-        # An open size is shown as 1.
-        shown = {key: [size if isinstance(size, int) else 1 for size in known[key] or ()] for key in known}
-        items = [f"{key}={plan.source.inputs.get(key, key)}{sizes}" for key, sizes in shown.items()]
-        cure = f"give the sizes with --inputs, as in --inputs {','.join(items).replace(', ', ',')}"
-    return f"{key}: --lowering fused: expected an input of fixed sizes, found {actual}; {cure}"
+    expected = f"--lowering fused: expected an input of fixed sizes, found {actual}"
+    if all(of is not None and all(map(_is_time, of)) for of in left.values()):
+        return Reason(f"{key}: {expected}; give the number of steps with --steps")
+    # An open size is shown as 1.
+    shown = {key: [size if isinstance(size, int) else 1 for size in known[key] or ()] for key in known}
+    items = [f"{key}={plan.source.inputs.get(key, key)}{sizes}" for key, sizes in shown.items()]
+    cure = Remedy({"inputs": (",".join(items).replace(", ", ","),)}, "give the sizes with --inputs, as in")
+    return Reason(f"{key}: {expected}; {cure}", cure)
 
 
 def _with_shapes(graph: Graph, shapes: Mapping[str, list[int | None] | None]) -> Graph:

@@ -8,7 +8,6 @@
 * page : A report as a self-contained page of HTML: free of scripts, fonts and addresses.
 * card : A model card in Markdown: the origin of an artifact, and the dated verdict.
 * verdict: The verdict as a sentence or headline: results, errors, and parts left out.
-* firmware: C++ source of a TensorFlow Lite file for firmware: bytes, arena and operators.
 * files: Writes reports beside OUT: JSON, a page, a model card.
 
 May import: version, text, errors, model, values, storage.

@@ -25,7 +25,7 @@ def of(result: Conversion | Proof) -> str:
 def _take_apart(
     result: Conversion | Proof,
 ) -> tuple[Proof | None, Subject | None, bool, values.MicroReport | None]:
-    """Return the proof, the two sides, True if an artifact exists, and the needs in Micro."""
+    """Return the proof, both sides, True if an artifact exists, and the needs in Micro."""
     if isinstance(result, Conversion):
         subject = result.as_subject(result.out or "none")
         return result.verification, subject, result.out is not None, result.micro

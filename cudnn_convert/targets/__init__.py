@@ -10,6 +10,7 @@ imported on demand: some formats need no TensorFlow.
 * onnx       : Writes an ONNX file, with weights past 2 GiB in a second file.
 * tflite     : Writes a TensorFlow Lite file with the provenance in the metadata.
 * eight_bits : Corrects the converter's ranges and scales of fused LSTMs in 8 bits.
+* firmware   : C++ source of a TensorFlow Lite file for firmware: bytes, arena and operators.
 * keras      : Writes a `.keras` archive for Keras 3, the same bytes every time.
 * h5         : Writes a Keras model in a single HDF5 file, as Keras 2 and tf_keras do.
 * layers     : Rewrites the layers of a Keras 2 model for a CPU.
@@ -18,7 +19,8 @@ imported on demand: some formats need no TensorFlow.
 * accuracy_gate: The accuracy gate of `--quantize`: a bound of the user's, on the user's inputs.
 
 May import: text, errors, private, formats, context, model, values, options, weights, report, graph,
-graph.passes, recurrences, keras, keras.config, lower, lower.tensorflow, lower.onnx, plan, artifacts.tflite.
+graph.passes, recurrences, keras, keras.config, lower, lower.tensorflow, lower.onnx, plan, artifacts.tflite,
+artifacts.micro_operators.
 Entry: `prepare`, then `write_artifact`.
 """
 

@@ -25,9 +25,9 @@ def check_options(options: Options) -> None:
             )
         return
     flag = "--quantize"
-    if options.format == "tflite" and not options.has_fixed_sizes:
+    if options.form.calibrates and not options.has_fixed_sizes:
         raise UsageError(f"{flag} of TensorFlow Lite needs --lowering fused: loops stay in float32")
-    if options.max_error is None and not options.has_fixed_sizes:
+    if options.max_error is None and not options.form.calibrates:
         raise UsageError(f"{flag} needs --max-error: the largest error that you accept")
     if not options.verify:
         raise UsageError(f"{flag} needs a proof of --max-error; leave out --no-verify")

@@ -18,10 +18,11 @@ def check_options(options: Options) -> None:
         formats, value = _formats_with(field.name), getattr(options, field.name)
         if formats and options.format not in formats and value and value != field.default:
             given.setdefault(formats, []).append(f"--{field.name.replace('_', '-')}")
+    lowered = tuple(name for name, form in FORMATS.items() if options.lowering in form.lowerings)
+    if lowered and options.format not in lowered:
+        given.setdefault(lowered, []).append(f"--lowering {options.lowering}")
     for formats, flags in given.items():
         raise _other_format(flags, formats, options)
-    if options.has_fixed_sizes and options.form.runtime != "tflite":
-        raise UsageError(f"--lowering fused: expected --format tflite, found {options.format}")
     accuracy_gate.check_options(options)
     if options.jit and options.lowering != "fast":
         raise UsageError(f"--jit cannot be combined with --lowering {options.lowering}; leave one out")

@@ -24,7 +24,7 @@ from cudnn_convert.graph import safe_ops
 from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.passes.subgraphs import CutFinder
 from cudnn_convert.lower import infinities, tflite
-from cudnn_convert.model import SERVING, Array, Cell, Part, Signature, UserGraph
+from cudnn_convert.model import SERVING, Array, Cell, Part, Signature, UserGraph, is_float
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.report.provenance import with_pieces
@@ -39,7 +39,7 @@ _ELSE: Final = "choose --format savedmodel or frozen"
 _SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*?\)+: (.+)')
 _CUSTOM: Final = "\nCustom ops: "
 _LSTM: Final = schema.BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_LSTM
-#: The operands of a fused op that are recurrent kernels, in the order of `Mode.LSTM.gates`.
+#: The operands of a fused op that are recurrent kernels, their gates in cuDNN's order.
 _RECURRENT_KERNELS: Final = (5, 6, 7, 8)
 _NO_OP: Final = "is neither a custom op nor a flex"
 
@@ -68,10 +68,15 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             user=plan.find_user_graph(part.signature),
             recurrences={recurrence.node for recurrence in plan.recurrences},
             fused=lowered.fused if options.has_fixed_sizes else None,
-            examples=plan.examples,
+            examples=[{key: _in_float32(value) for key, value in call.items()} for call in plan.examples],
         )
         notes += [f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(ops)}"] if ops else []
     return (*lowered.notes, *notes)
+
+
+def _in_float32(value: Array) -> Array:
+    """Return an input as the file takes it."""
+    return value.astype(np.float32) if is_float(value.dtype) else value
 
 
 def write(
@@ -143,7 +148,7 @@ def _complete_fused_ops(model: Any, cells: Mapping[str, Cell]) -> None:
     if left:
         expected = "expected a fused op, found none: TensorFlow's converter left it out"
         raise UnsupportedModelError(
-            "tflite", [f"{name}: {expected}; leave out --lowering fused" for name in left]
+            "tflite", [f"{name}: {expected}; leave out --lowering fused and --steps" for name in left]
         )
 
 

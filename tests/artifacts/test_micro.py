@@ -14,7 +14,6 @@ from cudnn_convert.apart import Apart
 from cudnn_convert.artifacts import micro, tflite
 from cudnn_convert.errors import ReadError, UsageError
 from cudnn_convert.model import SERVING, Array, Part, Signature
-from cudnn_convert.report.firmware import METHODS
 
 needs_micro = pytest.mark.skipif(
     not micro.is_available(), reason="tflite-micro is not installed; the extra `micro` has it"
@@ -143,19 +142,3 @@ def test_what_no_interpreter_should_see_is_refused_before(tmp_path: Path) -> Non
             read(write(tmp_path, content[:-100]))
     with pytest.raises(UsageError, match=r"inputs: expected .* ids, shift, x, found y"):
         micro.open_part(write(tmp_path, content), part("y", "n"))
-
-
-@needs_micro
-def test_the_table_has_the_operators_of_the_package() -> None:
-    """The interpreter looks up all operators of a file, in order, before it prepares the first."""
-    process = Apart(lambda: lambda name: micro._open(micro_models.of_operators(name, "POW"), 1 << 16), 60)
-    known = set()
-    for name in vars(tflite.schema.BuiltinOperator):
-        if name.isupper() and name != "CUSTOM":
-            with pytest.raises(
-                RuntimeError, match=f"^Didn't find op for builtin opcode '({name}|POW)'"
-            ) as caught:
-                process.run(name)
-            if f"'{name}'" not in str(caught.value):
-                known.add(name)
-    assert known == METHODS.keys()

@@ -32,6 +32,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 import cudnn_convert
 from cudnn_convert import cli, formats, read
+from cudnn_convert.artifacts import micro
 
 DOCS = ROOT / "docs"
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))}
@@ -181,10 +182,12 @@ SLOW = {
     "docs/benchmark.md": ("cudnn_convert/benchmark/",),
 }
 #: Languages of blocks that nothing here runs. tests/end_to_end/test_serving.py compiles and
-#: runs programs, tests/report/test_firmware.py compiles C++ for microcontrollers.
+#: runs programs, tests/targets/test_firmware.py compiles C++ for microcontrollers.
 UNRUN = ("c", "cpp", "csharp", "html", "java", "js", "text")
 #: What a block of Python has that the same test runs, in a process without TensorFlow.
 LITERT = "from ai_edge_litert"
+#: What a block of Python has that needs the extra `micro`.
+OF_MICRO = "from tflite_micro"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n|^\n)+)", re.MULTILINE | re.DOTALL)
 #: A word that stands for what the reader has, as in a usage line.
 STANDS_FOR = re.compile(r"\b(?:SOURCE|ARTIFACT|OUT|FILE|PATH)\b|\[flags\]")
@@ -372,7 +375,7 @@ def run_page(page: str, folder: Path, python: Python) -> None:
     samples(page, folder)
     for block in blocks(PAGES[page].read_text(encoding="utf-8")):
         if block.language == "python":
-            if LITERT not in block.text:
+            if LITERT not in block.text and (OF_MICRO not in block.text or micro.is_available()):
                 python.run(page, block.text)
         elif block.language in ("", "sh", "console"):
             for call in commands(block):

@@ -59,12 +59,13 @@ ALLOWED = {
     "plan": "text errors private formats context model values options weights graph graph.passes "
     "recurrences keras keras.config read",
     "artifacts": "text errors private formats context storage apart model casts report.values "
-    "report.firmware graph recurrences keras keras.config read",
+    "graph recurrences keras keras.config read",
     "storage.staging": "errors formats context storage options read artifacts",
     "feeds": "text errors private context storage model casts options weights read.tensorbundle "
     "storage.staging",
     "targets": "text errors private formats context model values options weights report graph "
-    "graph.passes recurrences keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite",
+    "graph.passes recurrences keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite "
+    "artifacts.micro_operators",
     "verification": "text errors private formats context model values casts options weights reference "
     "report graph graph.passes recurrences plan artifacts storage.staging feeds",
     "verification.pieces": "text errors private formats model weights reference report graph graph.passes "

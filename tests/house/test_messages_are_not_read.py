@@ -29,6 +29,7 @@ WRITTEN_OUT: Final = {
     "inspection/inspect.py": "other commands",
     "options.py": "a call that is wrong",
     "plan/decoding.py": "a call repeated",
+    "plan/fix_sizes.py": "a call that is wrong",
     "plan/from_graph.py": "a call repeated",
     "plan/moving_averages.py": "a note",
     "plan/notes.py": "notes",

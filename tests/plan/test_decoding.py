@@ -216,7 +216,8 @@ def test_weights_alone(tmp_path: Path) -> None:
         ({"width": 3}, "--width: expected --decode beam, found greedy; leave out --width"),
         (
             {"decode": None},
-            "--steps: expected --decode greedy or beam or sample, found no --decode; leave out --steps",
+            "--steps: expected --decode greedy or beam or sample, or --lowering fused, found neither; "
+            "leave out --steps",
         ),
         ({"temperature": 0.0, "decode": "sample"}, "--temperature: expected a number above 0, found 0.0"),
         ({"end": -1}, "--end: expected a token, a whole number of at least 0, found -1"),

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 from support.samples import fixture
 
-import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
@@ -53,7 +52,7 @@ def test_sizes_without_names_are_given_by_inputs() -> None:
     inputs = "x=x:0[1,1,5],c0=c0:0[1,4],h0=h0:0[1,4]"
     assert str(caught.value).endswith(
         "x: --lowering fused: expected an input of fixed sizes, found [?, ?, 5]; "
-        f"give the sizes with --inputs, as in --inputs {inputs}"
+        f"give the sizes with --inputs, as in --inputs '{inputs}'"
     )
     given = plan("block_fused", inputs=[inputs.replace("[1,1,5]", "[6,1,5]")])
     assert shapes(given) == {"x": [6, 1, 5], "c0": [1, 4], "h0": [1, 4]}
@@ -70,14 +69,11 @@ def test_chunks_have_the_steps_and_the_source_several_chunks() -> None:
     options = Options.of({"format": "tflite", "lowering": "fused", "states": True, "steps": 4})
     made = make_plan(read_source(Path(sample), options, tag=None), options)
     assert made.streaming is not None
-    assert made.streaming.chunk in (4, None)
-
-
-@pytest.mark.parametrize("form", ["savedmodel", "onnx"])
-def test_other_formats_have_no_fused_lowering(form: str, tmp_path: Path) -> None:
-    sample = fixture("1.15.5-bilstm_tagger")
-    with pytest.raises(UsageError, match=f"--lowering fused: expected --format tflite, found {form}"):
-        cudnn_convert.convert(sample.prefix, tmp_path / "out", format=form, lowering="fused", steps=6)
+    assert made.streaming.chunk == 4
+    key, h, c = (f"cu_dnnlstm_1_{end}" for end in ("input", "h", "c"))
+    assert shapes(made) == {key: [1, 4, 4], h: [1, 1, 5], c: [1, 1, 5]}
+    assert made.streaming.whole is not None
+    assert shapes(made.streaming.whole) == {key: [1, 12, 4]}
 
 
 def test_loops_take_every_size() -> None:

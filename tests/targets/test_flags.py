@@ -17,8 +17,10 @@ from cudnn_convert.targets import flags
     [
         (
             {"quantize": "int8", "max_error": 0.25, "data": Path("feeds.npz")},
-            "--quantize: expected --format onnx, found savedmodel",
+            "--quantize: expected --format onnx or tflite, found savedmodel",
         ),
+        ({"lowering": "fused", "format": "onnx"}, "--lowering fused: expected --format tflite, found onnx"),
+        ({"lowering": "fused"}, "--lowering fused: expected --format tflite, found savedmodel"),
         ({"jit": True, "format": "onnx"}, "--jit: expected --format savedmodel or frozen, found onnx"),
         (
             {"cell": "lstm_block", "rename": ("a=b",)},

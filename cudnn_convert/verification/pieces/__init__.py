@@ -11,7 +11,7 @@ The glue is everything around recurrences, which runs with their outputs given.
 * graph_glue  : A TensorFlow graph with given recurrence outputs and noted recurrence inputs.
 * keras       : Recurrent layers of a Keras model, alone and with given outputs.
 * onnx        : Fused nodes of an ONNX model, alone and with given outputs.
-* tflite      : Loops of a TensorFlow Lite file, each cut out as a model.
+* tflite      : Loops and fused ops of a TensorFlow Lite file, each as a model.
 * tflite_glue : A TensorFlow Lite file with given recurrence outputs.
 
 May import: text, errors, private, formats, model, weights, reference, report, graph, graph.passes,

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from support.samples import ROOT
 
-from cudnn_convert.report import firmware
+from cudnn_convert.artifacts.micro_operators import METHODS
 from cudnn_convert.report.values import MicroReport
+from cudnn_convert.targets import firmware
 
 CONTENT = bytes(range(250, 256)) + bytes(range(31))
 OPERATORS = ("ADD_N", "L2_POOL_2D", "UNIDIRECTIONAL_SEQUENCE_LSTM")
@@ -61,7 +62,7 @@ def test_names_are_names_of_cpp(name: str, expected: str) -> None:
     assert name == expected or name not in text
 
 
-@pytest.mark.slow("cudnn_convert/report/firmware.py")
+@pytest.mark.slow("cudnn_convert/targets/firmware.py", "cudnn_convert/artifacts/micro_operators.py")
 def test_the_source_and_the_calls_in_its_comment_and_on_the_page_compile(tmp_path: Path) -> None:
     """With every operator that it may name: a method that is not there is an error."""
     checkout, compiler = os.environ.get(CHECKOUT), shutil.which("g++")
@@ -69,7 +70,7 @@ def test_the_source_and_the_calls_in_its_comment_and_on_the_page_compile(tmp_pat
         pytest.skip("no g++")
     if checkout is None:
         pytest.skip(f"no source of TensorFlow Lite Micro: {CHECKOUT} names a checkout")
-    report = replace(REPORT, operators=tuple(sorted(firmware.METHODS)))
+    report = replace(REPORT, operators=tuple(sorted(METHODS)))
     text = firmware.make_source(CONTENT, "tagger", report)
     (tmp_path / "model.cc").write_text(text)
     shown = [line.removeprefix("//   ") for line in text.splitlines() if line.startswith("//   ")]

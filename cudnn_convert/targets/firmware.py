@@ -1,39 +1,16 @@
 """C++ source of a TensorFlow Lite file for firmware: bytes, arena and operators.
 
 TensorFlow Lite Micro links the kernels of the operators that a resolver names, and takes its memory from an
-arena of a fixed size. `METHODS` has the resolver's method for each operator.
-Source: tflite-micro 90b983c tensorflow/lite/micro/micro_mutable_op_resolver.h (MicroMutableOpResolver).
+arena of a fixed size.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
+from cudnn_convert.artifacts.micro_operators import METHODS
 from cudnn_convert.report.values import MicroReport
 
-#: Operators whose method has their name without underscores: ARG_MAX is added by AddArgMax.
-_PLAIN: Final = """
-ABS ADD ADD_N ARG_MAX ARG_MIN ASSIGN_VARIABLE BATCH_TO_SPACE_ND BROADCAST_ARGS BROADCAST_TO CALL_ONCE CAST
-CEIL CONCATENATION COS DEPTH_TO_SPACE DEQUANTIZE DIV DYNAMIC_UPDATE_SLICE ELU EMBEDDING_LOOKUP EQUAL EXP
-EXPAND_DIMS FILL FLOOR FLOOR_DIV FLOOR_MOD FULLY_CONNECTED GATHER GATHER_ND GREATER GREATER_EQUAL HARD_SWISH
-IF L2_NORMALIZATION LEAKY_RELU LESS LESS_EQUAL LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC LOG_SOFTMAX
-MAXIMUM MEAN MINIMUM MIRROR_PAD MUL NEG NOT_EQUAL PACK PAD PRELU QUANTIZE READ_VARIABLE REDUCE_ALL REDUCE_MAX
-REDUCE_MIN RELU RELU6 RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR REVERSE_V2 ROUND RSQRT SELECT_V2 SHAPE
-SIN SLICE SOFTMAX SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT SPLIT_V SQRT SQUARE SQUARED_DIFFERENCE SQUEEZE
-STRIDED_SLICE SUB SUM SVDF TANH TRANSPOSE TRANSPOSE_CONV UNPACK VAR_HANDLE WHILE ZEROS_LIKE
-""".split()
-#: The resolver's method for each operator with a kernel, by the operator's name in TensorFlow Lite's schema.
-METHODS: Final = {name: f"Add{''.join(word.capitalize() for word in name.split('_'))}" for name in _PLAIN} | {
-    "AVERAGE_POOL_2D": "AddAveragePool2D",
-    "BATCH_MATMUL": "AddBatchMatMul",
-    "CONV_2D": "AddConv2D",
-    "CUMSUM": "AddCumSum",
-    "DEPTHWISE_CONV_2D": "AddDepthwiseConv2D",
-    "L2_POOL_2D": "AddL2Pool2D",
-    "MAX_POOL_2D": "AddMaxPool2D",
-    "PADV2": "AddPadV2",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": "AddUnidirectionalSequenceLSTM",
-}
 #: Bytes of the model in a line of source.
 _IN_A_LINE: Final = 16
 #: What the Python interpreter of Micro takes where it is told nothing, as a multiple of the file.
