@@ -168,7 +168,7 @@ def _read_cell(cell: Cell) -> dict[str, Array]:
     """Return the arrays of a pseudo-layer by name, computed from weights in float32."""
     parts = {part.name: getattr(cell, part.name) for part in fields(cell)}
     arrays = {name: value for name, value in parts.items() if isinstance(value, np.ndarray)}
-    single = {name: value.astype(np.float32) for name, value in arrays.items()}
+    single: dict[str, Any] = {name: value.astype(np.float32) for name, value in arrays.items()}
     return tflite_loops.read_cell(replace(cell, **single))
 
 
