@@ -273,9 +273,9 @@ def _verify_in_micro(
     """Return the largest error of each float output in TensorFlow Lite Micro. Raises VerificationError."""
     with mute_output():
         result = check.verify_artifact(plan, runner, options)
-    if wrong := [output for output in result.outputs if not output.passed]:
-        lead = f"{plan.model.path}: in TensorFlow Lite Micro: output"
-        reasons = [f"{lead} {output.output}: {output.message}" for output in wrong]
+    if not result.passed:
+        lead = f"{plan.model.path}: in TensorFlow Lite Micro"
+        reasons = [f"{lead}: {reason}" for reason in _failures(result, options)]
         raise VerificationError(replace(summary, verification=result), *reasons)
     return accuracy_gate.errors(result)
 

@@ -104,7 +104,7 @@ def _ask_for_sizes(plan: Plan, known: Mapping[str, list[Axis] | None], options: 
     # An open size is shown as 1.
     shown = {key: [size if isinstance(size, int) else 1 for size in known[key] or ()] for key in known}
     items = [f"{key}={plan.source.inputs.get(key, key)}{sizes}" for key, sizes in shown.items()]
-    cure = Remedy({"inputs": (",".join(items).replace(", ", ","),)}, "give the sizes with --inputs, as in")
+    cure = Remedy({"inputs": (",".join(items).replace(", ", ","),)}, "give all sizes, as in")
     return Reason(f"{key}: {expected}; {cure}", cure)
 
 

@@ -22,7 +22,7 @@ from support.samples import fixture
 
 ROWS: Final = (
     *(*advice_graphs.ASKED, *advice_graphs.NOTES, *advice_weights.WEIGHTS),
-    *(*advice_calls.QUANTIZED, *advice_calls.FORMATS, *advice_calls.LIMITED),
+    *(*advice_calls.QUANTIZED, *advice_calls.SIZED, *advice_calls.FORMATS, *advice_calls.LIMITED),
     *(*advice_calls.PROVEN, *advice_calls.PORTABLE, *advice_calls.BATCHES),
     *(*advice_keras.WRITTEN, *advice_keras.BROUGHT),
 )
@@ -44,7 +44,8 @@ EXCEPTIONS: Final = MappingProxyType(
         "requirements.py: pip install --no-deps": "a flag of pip",
         "options.py: --format checkpoint": "the title of a section of the help",
         "options.py: no suffix of another format": "the flag that was given",
-        "targets/accuracy_gate.py: {}: {}, on {}; --max-error {}": "the bound that was given",
+        "targets/accuracy_gate.py: --max-error {}": "the bound that was given",
+        "targets/flags.py: --lowering {}": "the flag that was given",
         "recurrences/graphless.py: --mode {} --units {}": "the message has N for the units of each set",
         "recurrences/graphless.py: --mode {} --layers {} --units {} --directions 2": "of a half",
         "plan/requests.py: --signature {}": "the message lists the keys beside its flag",
@@ -74,6 +75,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "pipeline.py: streaming: not proven": "of chaos alone; test_streaming.py of verification provokes it",
         "options.py: no --decode": "the flag that was not given",
         "options.py: expected --decode {}": "what a flag belongs to; leaving it out is advised",
+        "options.py: expected --decode {}, or --lowering fused": "likewise",
         "pipeline.py: name one without suffix": "another OUT, which end_to_end/test_decoding.py refuses",
         "read/checkpoint.py: put that file beside the checkpoint": "a file that only the user has",
         "read/unknown.py: give the weights, and this with --architecture": "another SOURCE",

@@ -5,7 +5,6 @@ The answers of the frameworks that trained them judge. The files run in a proces
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +17,13 @@ from support.tiers import some
 from tensorflow.lite.python import schema_py_generated as schema
 
 import cudnn_convert
+from cudnn_convert.artifacts import micro
 from cudnn_convert.errors import UsageError, VerificationError
+from cudnn_convert.model import Part
 from cudnn_convert.report import Report
 
 PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "run_row_by_row.py"
-HAS_MICRO = importlib.util.find_spec("tflite_micro") is not None
+HAS_MICRO = micro.is_available()
 #: Of sources with an open number of steps.
 OPEN = {"motion_gru-h5": 40, "keyword_torch-weights": 25}
 #: Unrolled steps round the state to 8 bits at each of them, so that errors add up; a user accepts this much.
@@ -103,6 +104,21 @@ def test_files_of_eight_bits_choose_the_same_classes(tmp_path: Path, is_first_ti
         assert report.micro is not None
         bounds = {output.output: output.atol for output in proof.outputs}
         assert all(error <= bounds[key] for key, error in report.micro.errors.items())
+
+
+@pytest.mark.slow("cudnn_convert/pipeline.py", "cudnn_convert/artifacts/micro.py")
+@pytest.mark.skipif(not HAS_MICRO, reason="tflite-micro is not installed; the extra `micro` has it")
+def test_other_answers_in_micro_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, opened = CASES["tokens_lstm-frozen"], micro.open_part
+
+    def open_wrong(path: Path, part: Part) -> Any:
+        run = opened(path, part)
+        return lambda feeds: {key: value + np.float32(0.01) for key, value in run(feeds).items()}
+
+    monkeypatch.setattr(micro, "open_part", open_wrong)
+    with pytest.raises(VerificationError, match=r"in TensorFlow Lite Micro: output probabilities: at"):
+        convert(case, "tokens_lstm-frozen", tmp_path / "m.tflite")
+    assert not (tmp_path / "m.tflite").exists()
 
 
 def test_an_error_above_the_bound_is_refused(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_sizes_without_names_are_given_by_inputs() -> None:
     inputs = "x=x:0[1,1,5],c0=c0:0[1,4],h0=h0:0[1,4]"
     assert str(caught.value).endswith(
         "x: --lowering fused: expected an input of fixed sizes, found [?, ?, 5]; "
-        f"give the sizes with --inputs, as in --inputs '{inputs}'"
+        f"give all sizes, as in --inputs '{inputs}'"
     )
     given = plan("block_fused", inputs=[inputs.replace("[1,1,5]", "[6,1,5]")])
     assert shapes(given) == {"x": [6, 1, 5], "c0": [1, 4], "h0": [1, 4]}

@@ -12,14 +12,19 @@ import tensorflow as tf
 
 from cudnn_convert.batch.results import open_results
 from cudnn_convert.graph.passes.run import Pass, name_pass
-from cudnn_convert.lower import tflite
+from cudnn_convert.lower import tflite, tflite_fused
 from support import asking_files, asking_graphs
 from support.advice import Advice
 from support.asking_graphs import X
 from support.command_line import command, copied
+from support.micro_fixtures import CASES
 from support.samples import ROOT
 
+FUSED: Final = ["--format", "tflite", "--lowering", "fused"]
 INT8: Final = ["--format", "onnx", "--quantize", "int8", "--data", "{here}/feeds.npz"]
+#: A network with inputs of fixed sizes.
+_TOKENS: Final = CASES["tokens_lstm-frozen"]
+_MARK: Final = tflite_fused._mark_as_lstm
 _GOLDEN: Final = ROOT / "tests" / "data" / "recordings" / "params_lstm_bi-1.4.1.npz"
 _ARCHITECTURE: Final = ROOT / "tests" / "data" / "keras" / "keras-2.2.4" / "weights_sequential" / "model.json"
 Prepare = Callable[[Path, Path], Any]
@@ -28,6 +33,11 @@ Prepare = Callable[[Path, Path], Any]
 def without(passes: tuple[Pass, ...], name: str) -> tuple[Pass, ...]:
     """A list of passes that lacks one."""
     return tuple(each for each in passes if name_pass(each) != name)
+
+
+def _leave_unmarked(name: str, sized: tflite_fused.SizedRecurrence, /) -> Any:
+    """The function of a fused op, which the converter takes for any other."""
+    return _MARK(name, sized).python_function
 
 
 def with_feeds(**values: Any) -> Prepare:
@@ -102,7 +112,7 @@ QUANTIZED: Final = (
     ),
     Advice(
         [
-            "targets/accuracy_gate.py: leave out --quantize",
+            "targets/accuracy_gate.py: leave out --quantize and --max-error",
             "targets/accuracy_gate.py: raise --max-error",
             "targets/accuracy_gate.py: expected {}, found {}; {}",
         ],
@@ -126,6 +136,67 @@ QUANTIZED: Final = (
         r"leave out (?P<gone>--quantize and --max-error)",
         then="expected nan",
         prepare=_FEEDS,
+    ),
+)
+
+#: Of files of fixed sizes.
+SIZED: Final = (
+    Advice(
+        ["options.py: found neither; leave out --steps"],
+        asking_graphs.plain,
+        ["--steps", "5"],
+        r"leave out (?P<gone>--steps)$",
+    ),
+    Advice(
+        [
+            "plan/fix_sizes.py: give the number of steps with --steps",
+            "plan/fix_sizes.py: --lowering fused: expected an input of fixed sizes",
+        ],
+        "1.15.5-bilstm_tagger",
+        FUSED,
+        r"--lowering fused: .*; give the number of steps with (--steps)$",
+        {"--steps": "5"},
+    ),
+    Advice(
+        ["plan/fix_sizes.py: give all sizes, as in"], "1.15.5-block_fused", FUSED, r"as in (--inputs '.*')$"
+    ),
+    Advice(
+        ["plan/fix_sizes.py: --steps {}: {}, {}; leave it out"],
+        "1.15.5-bilstm_tagger",
+        [*FUSED, "--steps", "7", "--inputs", "ids=ids:0[1,6]"],
+        r"(?P<gone>--steps) 7: .*; leave it out$",
+    ),
+    Advice(
+        ["lower/tflite_fused.py: leave out --lowering fused and --steps"],
+        "1.15.5-gru_bi",
+        [*FUSED, "--steps", str(tflite_fused.MOST_STEPS + 1)],
+        r"leave out (?P<gone>--lowering fused and --steps), and the file loops",
+    ),
+    Advice(
+        ["targets/tflite.py: leave out --lowering fused and --steps"],
+        "1.15.5-bilstm_tagger",
+        [*FUSED, "--steps", "6"],
+        r"found none: .*; leave out (?P<gone>--lowering fused and --steps)$",
+        patch=("cudnn_convert.lower.tflite_fused._mark_as_lstm", _leave_unmarked),
+    ),
+    Advice(
+        ["targets/accuracy_gate.py: of TensorFlow Lite needs --lowering fused"],
+        lambda _: _TOKENS.source,
+        ["--format", "tflite", *INT8[2:], "--limit-examples", "20"],
+        r"needs (--lowering fused): loops stay in float32$",
+        prepare=with_feeds(**_TOKENS.data),
+    ),
+    Advice(
+        [
+            "targets/accuracy_gate.py: give a larger one with --max-error",
+            "targets/accuracy_gate.py: leave out --quantize",
+        ],
+        lambda _: _TOKENS.source,
+        [*FUSED, *INT8[2:], "--limit-examples", "20"],
+        r"give a larger one with (--max-error)|leave out (?P<gone>--quantize)$",
+        {"--max-error": "0.5"},
+        prepare=with_feeds(**_TOKENS.data),
+        patch=("cudnn_convert.verification.effort.SHARE_OF_INT8", 1e-6),
     ),
 )
 
