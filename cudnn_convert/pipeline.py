@@ -242,25 +242,29 @@ def _measure_in_micro(summary: Report, plan: Plan, artifact: Path, options: Opti
     A file that Micro refuses gets a note. Raises VerificationError where Micro's numbers differ.
     """
     context.report_progress("measuring for TensorFlow Lite Micro")
-    part = plan.parts[0]
-    file, errors, note = part_file(artifact, part.name, ".tflite"), dict[str, float](), ""
+    files = [part_file(artifact, part.name, ".tflite") for part in plan.parts]
+    errors, note = dict[str, float](), ""
     try:
-        measured = micro.measure(file)
+        measured, *others = map(micro.measure, files)
     except micro.MicroError as cause:
         return replace(summary, notes=(*summary.notes, f"TensorFlow Lite Micro refuses the file: {cause}"))
-    if measured.missing:
-        note = f"TensorFlow Lite Micro has no kernel for {', '.join(measured.missing)}"
+    if missing := dict.fromkeys(name for each in (measured, *others) for name in each.missing):
+        note = f"TensorFlow Lite Micro has no kernel for {', '.join(missing)}"
     elif not micro.is_available():
         note = "not run in TensorFlow Lite Micro: pip install 'cudnn-convert[micro]' for its interpreter"
     elif options.verify:
+        pairs = zip(plan.parts, files, strict=True)
+        opened = [(part, micro.open_part(file, part)) for part, file in pairs]
+        runner = runners.OpenArtifact(options.format, artifact, opened)
         with mute_output():
-            result = check.verify_artifact(plan, micro.open_part(file, part), options)
+            result = check.verify_artifact(plan, runner, options)
         if wrong := [output for output in result.outputs if not output.passed]:
             lead = f"{plan.model.path}: in TensorFlow Lite Micro: output"
             reasons = [f"{lead} {output.output}: {output.message}" for output in wrong]
             raise VerificationError(replace(summary, verification=result), *reasons)
         errors = accuracy_gate.errors(result)
-    notes = (*summary.notes, note) if note else summary.notes
+    which = f"the figures of TensorFlow Lite Micro are those of {files[0].name}" if others else ""
+    notes = (*summary.notes, *filter(None, (note, which)))
     return replace(summary, notes=notes, micro=replace(measured, errors=errors))
 
 
