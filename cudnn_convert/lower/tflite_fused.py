@@ -143,14 +143,15 @@ def fuse(sized: Sized) -> lower.WeightForm:
 def unroll(sized: Sized, cells: Cells, of_cell: Callable[[Cell], Mapping[str, Array]]) -> lower.WeightForm:
     """Return the form of a recurrence of unrolled steps.
 
-    `cells` gives the steps of a pseudo-layer from its arrays, which `of_cell` gives by name. They are
-    float32, as the graph is.
+    `cells` gives the steps of a pseudo-layer from its arrays, which `of_cell` gives by name. They become
+    float32, as the graph is; sums of biases are rounded once.
     """
 
     def read(cell: Cell) -> Mapping[str, Array]:
         parts = {part.name: getattr(cell, part.name) for part in fields(cell)}
         arrays: dict[str, Any] = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
-        return of_cell(replace(cell, **{name: array.astype(np.float32) for name, array in arrays.items()}))
+        exact = replace(cell, **{name: array.astype(np.float64) for name, array in arrays.items()})
+        return {name: value.astype(np.float32) for name, value in of_cell(exact).items()}
 
     def compute(recurrence: Recurrence) -> Stack:
         count = len(of_cell(recurrence.cells[0][0]))
@@ -182,10 +183,11 @@ def name_weights(
 
 
 def _read_lstm(cell: Cell) -> dict[str, Array]:
-    """Return a cell's arrays in float32, the sum of both biases too."""
+    """Return a cell's arrays in float32; the sum of both biases is rounded once."""
     arrays = [*layouts.columns(cell, layouts.KERAS), *layouts.biases(cell, layouts.KERAS)]
-    kernel, recurrent, bias, recurrent_bias = (value.astype(np.float32) for value in arrays)
-    return {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias + recurrent_bias}
+    kernel, recurrent, bias, recurrent_bias = (value.astype(np.float64) for value in arrays)
+    parts = {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias + recurrent_bias}
+    return {name: value.astype(np.float32) for name, value in parts.items()}
 
 
 def _with_sizes(stack: Stack, sized: Sized) -> Stack:
