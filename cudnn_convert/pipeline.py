@@ -589,6 +589,9 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     stored = written.get("weights_dtype", "float32") if recorded else options.weights_dtype
     lowering = written.get("lowering", options.lowering)
     options = replace(options, format=form, weights_dtype=stored, lowering=lowering)
+    if options.has_fixed_sizes:  # whose numbers in 8 bits are judged by the bound of the conversion
+        bound = written.get("max_error")
+        options = replace(options, quantize=written.get("quantize"), max_error=bound)
     again_seed = recorded["options"].get("seed") if recorded else None
     if options.seed is None and is_seed(again_seed):
         options = replace(options, seed=again_seed)
