@@ -31,10 +31,16 @@ test: $(if $(filter 2.21,$(TENSORFLOW)),lint,$(VENV)/ready)
 test-every: lint $(VENV)/every
 	$(PYTEST)
 
-# PyTorch, OpenVINO, cuDNN's headers, Ray, stores and a server of one, LiteRT, and a browser where the system has none.
+# What runs ONNX and TensorFlow's graphs in Node.js. `tensorflowjs_converter` is installed by hand, as
+# docs/serving/javascript.md says, and named: CUDNN_CONVERT_TENSORFLOWJS=converter/bin/tensorflowjs_converter
+JAVASCRIPT := onnxruntime-web@1.30.0 onnxruntime-node@1.30.0 @tensorflow/tfjs@4.22.0 @tensorflow/tfjs-backend-wasm@4.22.0
+
+# PyTorch, OpenVINO, cuDNN's headers, Ray, stores and a server of one, LiteRT, a browser where the system has none, and packages of
+# JavaScript where there is npm. Their install scripts fetch what is for GPUs.
 $(VENV)/every: $(VENV)/docs
 	$(BIN)/python -m pip install --quiet --editable '.[every]'
 	command -v chromium chromium-browser google-chrome >/dev/null || $(BIN)/python -m playwright install chromium
+	! command -v npm >/dev/null || npm install --silent --ignore-scripts --prefix $(VENV)/javascript $(JAVASCRIPT)
 	@touch $@
 
 # The site, in site/: strictly, so that a link that leads nowhere is an error.

@@ -251,20 +251,24 @@ def _measure_in_micro(summary: Report, plan: Plan, artifact: Path, options: Opti
     from cudnn_convert.artifacts import micro  # with TensorFlow, which many conversions do without
 
     context.report_progress("measuring for TensorFlow Lite Micro")
-    part, note = plan.parts[0], ""
-    file = part_file(artifact, part.name, ".tflite")
+    files = [part_file(artifact, part.name, ".tflite") for part in plan.parts]
+    notes = [f"the figures of TensorFlow Lite Micro are those of {files[0].name}"] if files[1:] else []
     try:
-        needs = micro.measure(file)
-        if needs.missing:
-            note = f"TensorFlow Lite Micro has no kernel for {', '.join(needs.missing)}"
+        needs, *others = map(micro.measure, files)
+        if missing := dict.fromkeys(name for each in (needs, *others) for name in each.missing):
+            notes.append(f"TensorFlow Lite Micro has no kernel for {', '.join(missing)}")
         elif not micro.is_available():
-            note = "not run in TensorFlow Lite Micro: pip install 'cudnn-convert[micro]' for its interpreter"
+            package = "pip install 'cudnn-convert[micro]' for its interpreter"
+            notes.append(f"not run in TensorFlow Lite Micro: {package}")
         elif options.verify:
-            errors = _verify_in_micro(summary, plan, micro.open_part(file, part), options)
-            needs = replace(needs, errors=errors)
+            pairs = zip(plan.parts, files, strict=True)
+            opened = [(part, micro.open_part(file, part)) for part, file in pairs]
+            runner = runners.OpenArtifact(options.format, artifact, opened)
+            needs = replace(needs, errors=_verify_in_micro(summary, plan, runner, options))
     except micro.MicroError as cause:
-        return replace(summary, notes=(*summary.notes, f"TensorFlow Lite Micro refuses the file: {cause}"))
-    return replace(summary, notes=(*summary.notes, note) if note else summary.notes, micro=needs)
+        notes = [f"TensorFlow Lite Micro refuses the file: {cause}"]
+        return replace(summary, notes=(*summary.notes, *notes))
+    return replace(summary, notes=(*summary.notes, *notes), micro=needs)
 
 
 def _verify_in_micro(
@@ -585,6 +589,9 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     stored = written.get("weights_dtype", "float32") if recorded else options.weights_dtype
     lowering = written.get("lowering", options.lowering)
     options = replace(options, format=form, weights_dtype=stored, lowering=lowering)
+    if options.has_fixed_sizes:  # whose numbers in 8 bits are judged by the bound of the conversion
+        bound = written.get("max_error")
+        options = replace(options, quantize=written.get("quantize"), max_error=bound)
     again_seed = recorded["options"].get("seed") if recorded else None
     if options.seed is None and is_seed(again_seed):
         options = replace(options, seed=again_seed)

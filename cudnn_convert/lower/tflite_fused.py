@@ -165,18 +165,22 @@ def unroll(sized: SizedRecurrence) -> lower.WeightForm:
 
 
 def _read_cell(cell: Cell) -> dict[str, Array]:
-    """Return the arrays of a pseudo-layer by name, computed from weights in float32."""
+    """Return the float32 arrays of a pseudo-layer by name; sums of biases are rounded once."""
     parts = {part.name: getattr(cell, part.name) for part in fields(cell)}
     arrays = {name: value for name, value in parts.items() if isinstance(value, np.ndarray)}
-    single: dict[str, Any] = {name: value.astype(np.float32) for name, value in arrays.items()}
-    return tflite_loops.read_cell(replace(cell, **single))
+    exact: dict[str, Any] = {name: value.astype(np.float64) for name, value in arrays.items()}
+    return {
+        name: value.astype(np.float32)
+        for name, value in tflite_loops.read_cell(replace(cell, **exact)).items()
+    }
 
 
 def _read_lstm(cell: Cell) -> dict[str, Array]:
-    """Return a cell's arrays in float32, the sum of both biases too."""
+    """Return a cell's arrays in float32; the sum of both biases is rounded once."""
     arrays = [*layouts.columns(cell, layouts.KERAS), *layouts.biases(cell, layouts.KERAS)]
-    kernel, recurrent, bias, recurrent_bias = (value.astype(np.float32) for value in arrays)
-    return {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias + recurrent_bias}
+    kernel, recurrent, bias, recurrent_bias = (value.astype(np.float64) for value in arrays)
+    parts = {"kernel": kernel, "recurrent_kernel": recurrent, "bias": bias + recurrent_bias}
+    return {name: value.astype(np.float32) for name, value in parts.items()}
 
 
 def _with_sizes(stack: Stack, sized: SizedRecurrence) -> Stack:

@@ -4,6 +4,7 @@
 * keras_private: Patches and private attributes of Keras 3 and tf_keras.
 * older_layers : Layers of tf_keras computing as in older versions of Keras.
 * fused_layers : LSTM and GRU layers of tf_keras, traced to a cuDNN op as in Keras 3.
+* lite_calibrator: Lets TensorFlow Lite's converter calibrate on whole sequences.
 * layer_calls  : Notes how layers of tf_keras are called while a model is built.
 
 Those of tf2onnx need the graph: `lower/onnx/tf2onnx_private.py`. The schema of TensorFlow Lite is imported by

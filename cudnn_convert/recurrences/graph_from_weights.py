@@ -81,10 +81,9 @@ def _states(recurrence: Alone, batch: Any, *, given: bool) -> dict[str, Any]:
         del widths["c"]
 
     def state(key: str, width: int) -> Any:
-        shape = [depth, None, width]
         if given:
-            return tf.compat.v1.placeholder(recurrence.dtype, shape, f"initial_{key}")
-        return tf.ensure_shape(tf.zeros(tf.stack([depth, batch, width]), recurrence.dtype), shape)
+            return tf.compat.v1.placeholder(recurrence.dtype, [depth, None, width], f"initial_{key}")
+        return tf.zeros(tf.stack([depth, batch, width]), recurrence.dtype)
 
     return {key: state(key, width) for key, width in widths.items()}
 

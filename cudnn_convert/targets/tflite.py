@@ -28,6 +28,7 @@ from cudnn_convert.model import SERVING, Array, Cell, Part, Signature, UserGraph
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.report.provenance import with_pieces
+from cudnn_convert.targets import eight_bits
 from cudnn_convert.targets import saved_model as write_saved_model
 from cudnn_convert.text import first_line
 
@@ -113,6 +114,8 @@ def write(
     if fused is not None:
         _complete_fused_ops(model, fused)
         _broadcast_selects(model)
+    if examples:
+        eight_bits.align_scales(model)
     infinities.restore_infinities(model, pruned)
     entry, buffer = schema.MetadataT(), schema.BufferT()  # without arguments before TensorFlow 2.21
     entry.name, entry.buffer, buffer.data = TFLITE_KEY, len(model.buffers), [*provenance.encode()]
@@ -222,7 +225,8 @@ def _by(folder: str, ops: tuple[Any, ...], examples: Sequence[Mapping[str, Array
         converter.representative_dataset = lambda: ((SERVING, dict(example)) for example in examples)
         # Ops without a kernel of 8 bits stay as they are.
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8, *ops]
-    content: bytes = converter.convert()
+    with eight_bits.calibrate(examples):  # without examples nothing is calibrated
+        content: bytes = converter.convert()
     return content
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.micro_fixtures import CASES, STEPS, Arrays, MicroCase
+from support.samples import fixture
 from support.tiers import some
 from tensorflow.lite.python import schema_py_generated as schema
 
@@ -149,3 +150,17 @@ def test_a_folder_has_the_source_of_firmware(tmp_path: Path) -> None:
     assert f"const unsigned int out_size = {report.micro.flash};" in source
     assert 0 < report.micro.flash < (tmp_path / "out" / "model.tflite").stat().st_size
     assert report.micro.errors == {}
+
+
+@pytest.mark.slow("cudnn_convert/pipeline")
+def test_weights_of_several_recurrences_are_a_file_each(tmp_path: Path) -> None:
+    sample, out = fixture("1.15.5-keras_weights_functional"), tmp_path / "out"
+    report = cudnn_convert.convert(
+        sample.prefix, out, format="tflite", lowering="fused", steps=3, **sample.options
+    )
+    files = sorted(file.name for file in out.glob("*.tflite"))
+    assert len(files) > 1
+    assert "the figures of TensorFlow Lite Micro are those of" in report.notes[-1]
+    assert report.micro is not None
+    if HAS_MICRO:
+        assert len(report.micro.errors) == len(report.outputs)

@@ -111,6 +111,7 @@ FILES: dict[str, dict[str, str]] = {
     **{f"docs/serving/{name}.md": {"tagger/model.ckpt": TAGGER} for name in SERVING},
     "docs/serving/keras.md": TEXT,
     "docs/serving/microcontrollers.md": {"model.h5": f"{MICRO}/motion_bidirectional/model.h5"},
+    "docs/serving/javascript.md": {"tagger/model.ckpt": TAGGER, "characters.h5": "models/char_lm/model.h5"},
     "docs/choosing.md": {
         "two_heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
         "averages/model.ckpt": f"{TF1}/averages_saver/model.ckpt",
@@ -171,6 +172,7 @@ SLOW = {
     "docs/serving.md": (),
     **{f"docs/serving/{name}.md": () for name in (*SERVING, "keras")},
     "docs/serving/microcontrollers.md": ("cudnn_convert/artifacts/micro.py", "cudnn_convert/lower/tflite"),
+    "docs/serving/javascript.md": (),
     "docs/states.md": ("cudnn_convert/plan/streaming.py", "cudnn_convert/verification/streaming.py"),
     "docs/decoder.md": ("cudnn_convert/decode/", "cudnn_convert/plan/decoding.py"),
     "docs/batch.md": ("cudnn_convert/batch/",),

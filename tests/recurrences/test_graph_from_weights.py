@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 from recurrences.test_graphless import alone
 
 from cudnn_convert import UsageError
@@ -28,3 +29,13 @@ def test_the_signature_that_was_asked_for(tmp_path: Path, layout: str) -> None:
     )
     with pytest.raises(UsageError, match="--signature"):
         plan_graph(made, signature="another")
+
+
+def test_states_of_zeros_need_no_op_for_their_shape(tmp_path: Path) -> None:
+    """TensorFlow.js runs no EnsureShape (docs/serving/javascript.md)."""
+    model = read(alone("1.15.5-lstm_bi_2l_states", tmp_path / "source"))
+    made = assemble_graph(model, PartialSizes(), SignatureOptions("time"))
+    assert "EnsureShape" not in {node.op for node in made.graph.node}
+    with tf.Graph().as_default():
+        shapes = [each.shape for each in tf.import_graph_def(made.graph, {}, ["cudnn_lstm/zeros:0"])]
+    assert [shape.as_list() for shape in shapes] == [[4, None, 5]]

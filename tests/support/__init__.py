@@ -26,6 +26,7 @@
 * watched_file       : A file that tells whether it was opened.
 * user_processes     : The processes of users, which live as long as a test worker.
 * browser            : A browser for the tests of pages.
+* javascript         : Node.js with packages of npm, and what artifacts answer in it.
 * tflite_tables      : Tables of TensorFlow Lite's schema with the values of their fields.
 * micro_models       : TensorFlow Lite files of fixed sizes, made table by table.
 * artifacts          : Conversions, and what users' processes answer to them.

@@ -7,7 +7,9 @@ import json
 import re
 import shutil
 import subprocess
+import threading
 from html import escape, unescape
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,62 @@ def find_browser() -> str | None:
     with sync_playwright() as playwright:
         path = playwright.chromium.executable_path
     return path if Path(path).is_file() else None
+
+
+#: Sends the text of an element to the server once it has some, or what went wrong before.
+_TELL = """<script>{
+  const tell = text => fetch("told", {method: "POST", body: text});
+  addEventListener("error", one => tell("error: " + one.message));
+  addEventListener("unhandledrejection", one => tell("error: " + one.reason));
+  const wait = setInterval(() => {
+    const text = document.getElementById("ELEMENT")?.textContent;
+    if (text) { clearInterval(wait); tell(text); } }, 50);
+}</script>"""
+
+
+def read_served(page: Path, element: str, profile: Path) -> str:
+    """The text that an element of a page gets, its folder served by HTTP; skips without a browser."""
+    browser = find_browser()
+    if browser is None:
+        pytest.skip("no Chromium on this machine; make test-every installs one")
+    told, texts = threading.Event(), list[str]()
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given, directory=str(page.parent))
+
+        def do_GET(self) -> None:
+            if self.path != f"/{page.name}":
+                super().do_GET()
+                return
+            content = _TELL.replace("ELEMENT", element).encode() + page.read_bytes()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_POST(self) -> None:
+            texts.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.send_response(204)
+            self.end_headers()
+            told.set()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        # With a port for a debugger it stays until it is ended, and need not print anything.
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"]
+        address = f"http://127.0.0.1:{server.server_port}/{page.name}"
+        with subprocess.Popen(
+            [browser, *flags, f"--user-data-dir={profile}", address], stderr=subprocess.DEVNULL
+        ) as process:
+            told.wait(60)
+            process.terminate()
+        server.shutdown()
+    assert texts, f"{page.name}: nothing in #{element} after a minute"
+    return texts[0]
 
 
 def measure(page: Path, profile: Path, *flags: str) -> Any:

@@ -505,7 +505,18 @@ def _loop(
         _, handle, *state = ends
         parts.append(items.join(handle))
     y = parts[0] if len(parts) == 1 else tf.concat(_order(parts, backward), 0)
-    return tf.ensure_shape(y, [None, None, width]), state[0], state[-1]
+    return _keep_width(y, width), state[0], state[-1]
+
+
+def _keep_width(y: Any, width: int) -> Any:
+    """Return `y [time, batch, width]` with its width in the static shape.
+
+    A plain loop needs no op for that. TensorFlow.js cannot run EnsureShape: it takes the shape from a second
+    input, which the op does not have.
+    Source: @tensorflow/tfjs-converter 4.22.0 dist/operations/op_list/transformation.js EnsureShape.
+    """
+    is_known = y.shape.rank is not None and y.shape[-1] == width
+    return y if is_known else tf.ensure_shape(y, [None, None, width])
 
 
 def _rows(sums: Any, first: Any, count: int) -> list[Any]:

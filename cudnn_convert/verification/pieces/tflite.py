@@ -332,7 +332,8 @@ class _LayerModel:
 class _FusedModel:
     """A fused op as a separate model, opened at the first call.
 
-    `h` and `c` are the numbers of its variables, each of `rows` rows. Its names are those of `_LayerModel`.
+    `h` and `c` are the numbers of its variables, each of `rows` rows. Its names are those of `_LayerModel`: a
+    backward direction has no `outputs` where nothing turns them round, and the last of them alone is read.
     """
 
     opened: Callable[[], Any]
@@ -340,8 +341,8 @@ class _FusedModel:
     c: int
     rows: int
     backward: bool
+    outputs: bool
     inputs: Sequence[str] = (X,)
-    outputs: bool = True
     sizes: tuple[int | None, int | None] = (None, None)
 
     def ask(self, x: Array, states: Sequence[Array], _: Array) -> list[Array]:
@@ -375,6 +376,8 @@ def _ask(parts: Sequence[_LayerModel | _FusedModel], asked: PieceInputs) -> Answ
     ]
     y, *last = zip(*answers, strict=True)
     ends = [np.stack(values) for values in last]
+    if not all(part.outputs for part in parts):
+        y = tuple(h[None] for h in last[0])  # one direction has no more
     return np.concatenate(y, 2), ends[0], ends[1] if len(ends) > 1 else None
 
 
@@ -385,7 +388,8 @@ def _part(model: TfliteModel, loop: tuple[Any, Any], direction: int) -> _LayerMo
     if model.code(op) != OPS.WHILE:
         h, c = (int(op.inputs[operand]) for operand in _STATES)
         opened = cache(partial(open_subgraph, model, part.alone))
-        return _FusedModel(opened, h, c, int(graph.tensors[h].shape[0]), direction > 0)
+        rows = int(graph.tensors[h].shape[0])
+        return _FusedModel(opened, h, c, rows, direction > 0, "y" in part.gives)
     sizes = _sizes(model, *loop)
     return _LayerModel(
         cache(partial(open_subgraph, model, part.alone)), part.inputs, "y" in part.gives, sizes, direction > 0

@@ -116,6 +116,18 @@ def test_what_the_loop_gives_is_known_by_its_width_alone(mode: Mode) -> None:
     assert [state.shape.as_list() for state in states] == [[1, None, case.units]] * len(states)
 
 
+def test_a_plain_loop_needs_no_op_for_its_width() -> None:
+    """TensorFlow.js runs no EnsureShape (docs/serving/javascript.md)."""
+    case = Case(Mode.GRU, 2, 2, "CudnnRNNV3")
+    with tf.Graph().as_default() as graph:
+        y, *_ = looped(case, while_loop.PLAIN)(*case.placeholders(), *stored(case, block=False))
+        made = graph.as_graph_def()
+    nodes = [*made.node, *(node for function in made.library.function for node in function.node_def)]
+    assert "EnsureShape" not in {node.op for node in nodes}
+    assert "TensorListStack" in {node.op for node in nodes}
+    assert y.shape.as_list() == [None, None, 2 * case.units]
+
+
 def whole(case: Case) -> list[Any]:
     """The stored arrays of a GRU with the columns of all gates in one matrix, as Keras keeps them."""
     arrays = []

@@ -75,6 +75,18 @@ def test_every_layer_is_asked_and_a_single_weight_is_seen(name: str, tmp_path: P
     assert f"recurrence {wrong[0].node}, by itself: layer " in str(caught.value)
 
 
+@pytest.mark.slow("cudnn_convert/verification/pieces/tflite")
+def test_a_fused_backward_direction_whose_last_step_alone_is_read(tmp_path: Path) -> None:
+    """Nothing turns its outputs round: they are in the order of its steps."""
+    sample, out = fixture("1.15.5-final_state_only"), tmp_path / "model.tflite"
+    fused = {"format": "tflite", "lowering": "fused", "steps": 7}
+    proof = cudnn_convert.convert(sample.prefix, out, **fused, **sample.options).verification
+    assert proof is not None
+    assert all(one.asked for one in proof.recurrences)
+    assert max(one.needed for one in proof.recurrences) < 0.5
+    assert min(one.weakest or 0 for one in proof.recurrences) >= 5
+
+
 def source(case: Case, shape: Sequence[int | None], path: Path) -> Path:
     """A frozen graph whose input has some sizes."""
     with tf.Graph().as_default() as graph:
