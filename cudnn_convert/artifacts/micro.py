@@ -27,7 +27,7 @@ import numpy as np
 from cudnn_convert.apart import Apart
 from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.micro_operators import METHODS
-from cudnn_convert.artifacts.tflite import check_model, pack_model, schema, unpack_model
+from cudnn_convert.artifacts.tflite import check_model, operator_kind, pack_model, schema, unpack_model
 from cudnn_convert.model import SERVING, Array, Part
 from cudnn_convert.report.values import MicroReport
 from cudnn_convert.text import first_line
@@ -125,14 +125,12 @@ def strip(content: bytes) -> bytes:
 
 def _list_operators(model: Any) -> tuple[str, ...]:
     """Return the names of a file's operators, of custom operators too."""
-    used = {op.opcodeIndex for graph in model.subgraphs for op in graph.operators or ()}
-    return tuple(sorted({_name(model.operatorCodes[index]) for index in used}))
+    return tuple(sorted({_name(model, op) for graph in model.subgraphs for op in graph.operators or ()}))
 
 
-def _name(code: Any) -> str:
-    # Numbers up to 127 lie in an older field too, larger ones in the newer alone.
-    number = max(code.builtinCode, code.deprecatedBuiltinCode)
-    custom = (code.customCode or b"").decode(errors="replace")
+def _name(model: Any, op: Any) -> str:
+    custom = (model.operatorCodes[op.opcodeIndex].customCode or b"").decode(errors="replace")
+    number = operator_kind(model, op)
     return custom or _OPERATORS.get(number, f"operator {number}")
 
 

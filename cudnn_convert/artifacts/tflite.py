@@ -53,6 +53,15 @@ def pack_model(model: Any) -> bytes:
     return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
+def operator_kind(model: Any, op: Any) -> int:
+    """Return the number of an operator's kind, as in `schema.BuiltinOperator`.
+
+    Small numbers are in the older of two fields, and may be in it alone; large ones are in the newer alone.
+    """
+    code = model.operatorCodes[op.opcodeIndex]
+    return int(max(code.builtinCode, code.deprecatedBuiltinCode))
+
+
 class FlatbufferError(ValueError):
     """An error for bytes at odds with the claimed content."""
 

@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.artifacts.tflite import open_interpreter, pack_model, schema, unpack_model
+from cudnn_convert.artifacts.tflite import open_interpreter, operator_kind, pack_model, schema, unpack_model
 from cudnn_convert.model import SERVING, Array
 from cudnn_convert.private import lite_calibrator
 
-#: The operands of a fused op, each gate's in the order i, f, c, o.
+#: The operands of a fused op, each gate's in cuDNN's order: i, f, c, o.
 _KERNELS: Final = (1, 2, 3, 4)
-_RECURRENT_KERNELS: Final = (5, 6, 7, 8)
+RECURRENT_KERNELS: Final = (5, 6, 7, 8)
 _BIASES: Final = (12, 13, 14, 15)
 _STATE, _CELL = 18, 19
 #: The number of the state h among a fused op's intermediate values.
@@ -66,7 +66,7 @@ def _widen_cells(content: bytes, examples: Sequence[Mapping[str, Array]]) -> byt
     for (graph, op), x in zip(ops, inputs, strict=True):
         weights = (
             np.stack([_read(model, graph, op.inputs[k]) for k in operands])
-            for operands in (_KERNELS, _RECURRENT_KERNELS, _BIASES)
+            for operands in (_KERNELS, RECURRENT_KERNELS, _BIASES)
         )
         largest = np.float32(min(_find_largest_cell(x, *weights), _LARGEST))
         ranges = graph.tensors[op.inputs[_CELL]].quantization
@@ -138,8 +138,7 @@ def _rescale(model: Any, graph: Any, op: Any) -> Iterator[Any]:
     """Yield an operator, and behind a reversal of two scales a QUANTIZE."""
     yield op
     codes = schema.BuiltinOperator
-    kind = model.operatorCodes[op.opcodeIndex]
-    if max(kind.builtinCode, kind.deprecatedBuiltinCode) != codes.REVERSE_V2 or _has_one_scale(graph, op):
+    if operator_kind(model, op) != codes.REVERSE_V2 or _has_one_scale(graph, op):
         return
     (last,) = op.outputs
     kept = copy.copy(graph.tensors[last])

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.artifacts.tflite import flex_ops, pack_model, schema, unpack_model
+from cudnn_convert.artifacts.tflite import flex_ops, operator_kind, pack_model, schema, unpack_model
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
 from cudnn_convert.formats import TFLITE_KEY, part_file
 from cudnn_convert.graph import safe_ops
@@ -38,9 +38,6 @@ _ELSE: Final = "choose --format savedmodel or frozen"
 #: How the converter says which node it does not take: type, name, perhaps the function it lies in, and why.
 _SAID: Final = re.compile(r'error: loc\(.*?fused\["(\w+):", "([^"@]+).*?\)+: (.+)')
 _CUSTOM: Final = "\nCustom ops: "
-_LSTM: Final = schema.BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_LSTM
-#: The operands of a fused op that are recurrent kernels, their gates in cuDNN's order.
-_RECURRENT_KERNELS: Final = (5, 6, 7, 8)
 _NO_OP: Final = "is neither a custom op nor a flex"
 
 
@@ -132,15 +129,11 @@ def _complete_fused_ops(model: Any, cells: Mapping[str, Cell]) -> None:
     kernels in 8 bits those count that are nearest.
     """
     left = dict(cells)
-    for graph in model.subgraphs:
-        for op in graph.operators or ():
-            kernels = _read_recurrent_kernels(model, graph, op) if left else None
-            if kernels is None:
-                continue
-            alike = {
-                name: cell for name, cell in left.items() if cell.recurrent_kernel.shape == kernels.shape
-            }
-            gaps = {name: np.abs(cell.recurrent_kernel - kernels).max() for name, cell in alike.items()}
+    for graph, op in eight_bits.list_lstms(model):
+        kernels = _read_recurrent_kernels(model, graph, op)
+        alike = {name: cell for name, cell in left.items() if cell.recurrent_kernel.shape == kernels.shape}
+        gaps = {name: np.abs(cell.recurrent_kernel - kernels).max() for name, cell in alike.items()}
+        if gaps:
             name = min(gaps, key=lambda name: gaps[name])
             graph.tensors[op.outputs[0]].name = name.encode()
             op.builtinOptions.cellClip = 0.0
@@ -152,15 +145,10 @@ def _complete_fused_ops(model: Any, cells: Mapping[str, Cell]) -> None:
         )
 
 
-def _read_recurrent_kernels(model: Any, graph: Any, op: Any) -> Array | None:
-    """Read the recurrent kernels `[4, units, units]` of a fused op: i, f, c, o.
-
-    Returns None for any other op.
-    """
-    if _code(model, op) != _LSTM:
-        return None
+def _read_recurrent_kernels(model: Any, graph: Any, op: Any) -> Array:
+    """Read the recurrent kernels `[4, units, units]` of a fused op, gates in cuDNN's order."""
     kernels = []
-    for operand in _RECURRENT_KERNELS:
+    for operand in eight_bits.RECURRENT_KERNELS:
         tensor = graph.tensors[op.inputs[operand]]
         is_float = tensor.type == schema.TensorType.FLOAT32
         data = bytes(bytearray(model.buffers[tensor.buffer].data))
@@ -170,30 +158,24 @@ def _read_recurrent_kernels(model: Any, graph: Any, op: Any) -> Array | None:
 
 
 def _broadcast_selects(model: Any) -> None:
-    """Make a SELECT_V2 of each SELECT of equal shapes: TensorFlow Lite Micro has no SELECT."""
-    kinds = {"SELECT": _kind("SELECT"), "SELECT_V2": _kind("SELECT_V2")}
-    readers = [
+    """Make a SELECT_V2 of each SELECT: TensorFlow Lite Micro has no SELECT.
+
+    They agree where all shapes are equal. All operators of a kind share a code, so one SELECT of other shapes
+    leaves all as they are.
+    """
+    selects = [
         (graph, op)
         for graph in model.subgraphs
         for op in graph.operators or ()
-        if _code(model, op) == kinds["SELECT"]
+        if operator_kind(model, op) == schema.BuiltinOperator.SELECT
     ]
-    if not all(_is_elementwise(graph, op) for graph, op in readers):
+    if not all(_is_elementwise(graph, op) for graph, op in selects):
         return
-    for _, op in readers:
+    for _, op in selects:
         code = model.operatorCodes[op.opcodeIndex]
-        code.builtinCode = code.deprecatedBuiltinCode = kinds["SELECT_V2"]
+        code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.SELECT_V2
         op.builtinOptionsType = schema.BuiltinOptions.SelectV2Options
         op.builtinOptions = schema.SelectV2OptionsT()
-
-
-def _kind(name: str) -> int:
-    return int(getattr(schema.BuiltinOperator, name))
-
-
-def _code(model: Any, op: Any) -> int:
-    kind = model.operatorCodes[op.opcodeIndex]
-    return int(max(kind.builtinCode, kind.deprecatedBuiltinCode))
 
 
 def _is_elementwise(graph: Any, op: Any) -> bool:

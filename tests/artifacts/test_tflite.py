@@ -186,3 +186,12 @@ def test_a_model_of_tensorflow_lite_is_packed_and_unpacked() -> None:
     model = table(schema.ModelT, version=3, description="a model", buffers=buffers)
     again = tflite.unpack_model(tflite.pack_model(model))
     assert (again.version, again.description, list(again.buffers[0].data)) == (3, b"a model", [1, 2, 3])
+
+
+@pytest.mark.parametrize(("older", "newer", "kind"), [(22, 0, 22), (22, 22, 22), (127, 146, 146)])
+def test_an_operators_kind_is_in_one_of_two_fields(older: int, newer: int, kind: int) -> None:
+    """Old files have the older alone, and numbers beyond 127 fit the newer alone."""
+    codes = [table(schema.OperatorCodeT, builtinCode=1, deprecatedBuiltinCode=1)]
+    codes.append(table(schema.OperatorCodeT, builtinCode=newer, deprecatedBuiltinCode=older))
+    model = table(schema.ModelT, operatorCodes=codes)
+    assert tflite.operator_kind(model, table(schema.OperatorT, opcodeIndex=1)) == kind

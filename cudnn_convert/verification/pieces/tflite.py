@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.artifacts.tflite import open_interpreter, pack_model, schema, unpack_model
+from cudnn_convert.artifacts.tflite import open_interpreter, operator_kind, pack_model, schema, unpack_model
 from cudnn_convert.formats import part_file
 from cudnn_convert.graph.index import walk
 from cudnn_convert.model import WAYS, Array, Recurrence
@@ -58,12 +58,8 @@ class TfliteModel:
                     self.callers[number] = (graph, op, skipped)
 
     def code(self, op: Any) -> int:
-        """Return the number of an operator's kind.
-
-        Small numbers are in the older of two fields.
-        """
-        kind = self.content.operatorCodes[op.opcodeIndex]
-        return int(max(kind.builtinCode, kind.deprecatedBuiltinCode))
+        """Return the number of an operator's kind."""
+        return operator_kind(self.content, op)
 
     def list_called(self, op: Any) -> list[tuple[int, int]]:
         """List the subgraphs of an operator, each with the count of skipped leading operands."""
