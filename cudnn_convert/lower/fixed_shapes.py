@@ -62,7 +62,7 @@ def reverse_whole_rows(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def _size(graph: Graph, node: NodeDef) -> int | None:
-    """Return the size of the axis reversed by a ReverseSequence; None for an open axis."""
+    """Return the size of the axis reversed by a ReverseSequence, if known."""
     shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
     size: int | None = shape[node.attr["seq_dim"].i] if shape.rank is not None else None
     return size

@@ -81,7 +81,7 @@ def _is_time(axis: Axis) -> bool:
 
 
 def _choose_size(axis: Axis, options: Options) -> int | None:
-    """Return the size of an axis; None for an open axis."""
+    """Return the size of an axis: known, or given by options."""
     if axis == _BATCH:
         return options.rows
     if _is_time(axis):

@@ -115,13 +115,13 @@ def _find_largest_cell(x: Array, kernels: Array, recurrent: Array, biases: Array
 
 
 def _squash(gate: Array) -> Array:
-    """Return the sigmoid of a gate; large numbers do not overflow."""
+    """Return the sigmoid of a gate; large numbers are safe."""
     half: Array = np.tanh(gate / 2)
     return (half + 1) / 2
 
 
 def align_scales(model: Any) -> None:
-    """Give one scale to values in 8 bits that a kernel keeps together or copies.
+    """Give one scale to values in 8 bits kept together or copied by a kernel.
 
     A state takes the scale of the fused op's output: it is the wider one. What a reversal gives is changed to
     the scale that its reader expects by a QUANTIZE.

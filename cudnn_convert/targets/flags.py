@@ -79,7 +79,7 @@ def settle_layers(model: Model, options: Options) -> Options:
 
 
 def _formats_with(item: str) -> tuple[str, ...]:
-    """Return the formats for an option, or `option=value`; empty where all formats have it."""
+    """Return the formats for an option, or `option=value`; empty where all formats share an option."""
     return tuple(name for name, form in FORMATS.items() if item in form.flags)
 
 

@@ -72,7 +72,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 
 def _in_float32(value: Array) -> Array:
-    """Return an input as the file takes it."""
+    """Return an input in the float type of the file."""
     return value.astype(np.float32) if is_float(value.dtype) else value
 
 
@@ -158,7 +158,7 @@ def _read_recurrent_kernels(model: Any, graph: Any, op: Any) -> Array:
 
 
 def _broadcast_selects(model: Any) -> None:
-    """Make a SELECT_V2 of each SELECT: TensorFlow Lite Micro has no SELECT.
+    """Make a SELECT_V2 of each SELECT, which TensorFlow Lite Micro lacks.
 
     They agree where all shapes are equal. All operators of a kind share a code, so one SELECT of other shapes
     leaves all as they are.
