@@ -64,8 +64,9 @@ class Format:
     its files after OUT's path. `runtime`: what runs it, and the module of `verification/ops/` that compares
     its ops. `pieces`: the module of `verification/pieces/` that verifies each recurrence separately;
     without one recurrences are judged by the outputs alone. `flags`: its options that only some formats
-    have; `lowerings`: such values of `--lowering`. `sizes`: pairs of (time, batch) that it computes
-    differently from those that a proof always tries.
+    have, or `option=value` where that holds for one value. `calibrates`: its `--quantize` calibrates the
+    range of every value on `--data`, for fixed sizes alone; otherwise ranges are found in each call. `sizes`:
+    pairs of (time, batch) that it computes differently from those that a proof always tries.
     """
 
     about: str
@@ -78,7 +79,7 @@ class Format:
     runtime: str = ""
     pieces: str = ""
     flags: tuple[str, ...] = ()
-    lowerings: tuple[str, ...] = ()
+    calibrates: bool = False
     files: tuple[str, ...] = ()
     sizes: tuple[tuple[int, int], ...] = ()
 
@@ -86,14 +87,6 @@ class Format:
     def has_layers(self) -> bool:
         """True if a Keras model's layers are written in place of a graph."""
         return self.content is Content.LAYERS
-
-    @property
-    def calibrates(self) -> bool:
-        """True if `--quantize` calibrates all ranges on `--data`, for fixed sizes.
-
-        Otherwise ranges are found in each call.
-        """
-        return "fused" in self.lowerings
 
     @property
     def is_keras3(self) -> bool:
@@ -205,8 +198,8 @@ _ROWS: Final = {
         computes=Computes.FLOAT32,
         runtime="tflite",
         pieces="tflite_glue",
-        flags=("quantize",),
-        lowerings=("fused",),
+        flags=("quantize", "lowering=fused"),
+        calibrates=True,
         sizes=((67, 2),),  # three blocks of its loop, the last one partial
     ),
     "keras": Format(

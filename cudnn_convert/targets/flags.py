@@ -9,18 +9,18 @@ from cudnn_convert.keras import cut_layers
 from cudnn_convert.model import Model
 from cudnn_convert.options import Options
 from cudnn_convert.targets import accuracy_gate
+from cudnn_convert.text import flag_of
 
 
 def check_options(options: Options) -> None:
     """Check the flags against the format. Raises UsageError for another format's flag."""
     given: dict[tuple[str, ...], list[str]] = {}
     for field in fields(Options):
-        formats, value = _formats_with(field.name), getattr(options, field.name)
-        if formats and options.format not in formats and value and value != field.default:
-            given.setdefault(formats, []).append(f"--{field.name.replace('_', '-')}")
-    lowered = tuple(name for name, form in FORMATS.items() if options.lowering in form.lowerings)
-    if lowered and options.format not in lowered:
-        given.setdefault(lowered, []).append(f"--lowering {options.lowering}")
+        value, flag = getattr(options, field.name), flag_of(field.name)
+        for item, words in ((field.name, flag), (f"{field.name}={value}", f"{flag} {value}")):
+            formats = _formats_with(item)
+            if formats and options.format not in formats and value and value != field.default:
+                given.setdefault(formats, []).append(words)
     for formats, flags in given.items():
         raise _other_format(flags, formats, options)
     accuracy_gate.check_options(options)
@@ -78,9 +78,9 @@ def settle_layers(model: Model, options: Options) -> Options:
     return replace(options, recurrences_only=True)
 
 
-def _formats_with(option: str) -> tuple[str, ...]:
-    """Return the formats for a format-specific option; empty for options of all formats."""
-    return tuple(name for name, form in FORMATS.items() if option in form.flags)
+def _formats_with(item: str) -> tuple[str, ...]:
+    """Return the formats for an option, or `option=value`; empty where all formats have it."""
+    return tuple(name for name, form in FORMATS.items() if item in form.flags)
 
 
 def _other_format(flags: Sequence[str], formats: Sequence[str], options: Options) -> UsageError:

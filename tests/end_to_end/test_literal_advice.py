@@ -45,7 +45,6 @@ EXCEPTIONS: Final = MappingProxyType(
         "options.py: --format checkpoint": "the title of a section of the help",
         "options.py: no suffix of another format": "the flag that was given",
         "targets/accuracy_gate.py: --max-error {}": "the bound that was given",
-        "targets/flags.py: --lowering {}": "the flag that was given",
         "recurrences/graphless.py: --mode {} --units {}": "the message has N for the units of each set",
         "recurrences/graphless.py: --mode {} --layers {} --units {} --directions 2": "of a half",
         "plan/requests.py: --signature {}": "the message lists the keys beside its flag",
