@@ -75,7 +75,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 
 def _in_float32(value: Array) -> Array:
-    """Return an input as the file takes it."""
+    """Return an input in the form of the file."""
     return value.astype(np.float32) if is_float(value.dtype) else value
 
 
