@@ -121,7 +121,7 @@ def _squash(gate: Array) -> Array:
 
 
 def align_scales(model: Any) -> None:
-    """Give one scale to values in 8 bits kept together or copied by a kernel.
+    """Give one scale to 8-bit values kept together or copied by a kernel.
 
     A state takes the scale of the fused op's output: it is the wider one. What a reversal gives is changed to
     the scale that its reader expects by a QUANTIZE.

@@ -509,7 +509,7 @@ def _loop(
 
 
 def _keep_width(y: Any, width: int) -> Any:
-    """Return `y [time, batch, width]` with its width in the static shape.
+    """Return `y [time, batch, width]` with a known static width.
 
     A plain loop needs no op for that. TensorFlow.js cannot run EnsureShape: it takes the shape from a second
     input, which the op does not have.
