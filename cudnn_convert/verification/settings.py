@@ -58,7 +58,8 @@ class Settings:
     @property
     def has_bound(self) -> bool:
         """True if the user gave a bound, or asked for an inexact artifact."""
-        return (self.options.atol, self.options.rtol, self.options.quantize) != (None, None, None)
+        options = self.options
+        return {options.atol, options.rtol, options.max_error, options.quantize} != {None}
 
     @property
     def is_large(self) -> bool:

@@ -138,10 +138,10 @@ def test_flags_repeat_every_option() -> None:
         "--trust", "--no-verify",
     )  # fmt: skip
     assert alternatives.flags(beam) == (
-        "--decode=beam", "--steps=9", "--width=3", "--end=2", "--pad=1", "--length-penalty=0.5", "--history",
+        "--steps=9", "--decode=beam", "--width=3", "--end=2", "--pad=1", "--length-penalty=0.5", "--history",
         "--pad-mask=0,3-5", "--initial-scores", "--token=x:0", "--logits=y:0",
     )  # fmt: skip
-    assert alternatives.flags(sample) == ("--decode=sample", "--steps=9", "--top-k=4", "--temperature=0.5")
+    assert alternatives.flags(sample) == ("--steps=9", "--decode=sample", "--top-k=4", "--temperature=0.5")
     assert alternatives.flags(usual) == ()
 
 

@@ -35,6 +35,7 @@ ELSEWHERE = {
     "ops.values._SINGLE": "how many of the values above fit in 32 bits",
     "pieces.carve._STATES": "how many inputs of an op come before its lengths",
     "pieces.onnx._WEIGHTS": "the places of inputs",
+    "pieces.tflite._STATES": "the places of inputs",
 }
 
 
