@@ -33,7 +33,7 @@ import machine
 import performance_page
 import rounds
 from roster import FORM, OURS, PEERS, RUNTIMES
-from shapes import CELLS, QUICK, SHAPES
+from shapes import CELLS, QUICK, SHAPES, SMALL
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RESULTS: Final = Path(__file__).with_name("results.json")
@@ -84,7 +84,9 @@ def decoding_section(*, quick: bool) -> dict[str, Any]:
 def sections(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     """What was asked for, each as soon as it is measured."""
     if given.runtimes:
-        yield "runtimes", speed(argparse.Namespace(**vars(given) | {"only": [*RUNTIMES], "threads": [1]}))
+        shapes = given.shapes or ([] if given.quick else [*SMALL])
+        own = {"only": [*RUNTIMES], "threads": [1], "shapes": shapes}
+        yield "runtimes", speed(argparse.Namespace(**vars(given) | own))
     elif given.conversions:
         costs = conversions.costs(scratch=given.scratch, large=given.large, quick=given.quick)
         yield "conversions", {"costs": [*costs]}

@@ -92,7 +92,7 @@ def test_files_of_eight_bits_choose_the_same_classes(tmp_path: Path, is_first_ti
     case, file, data = CASES[name], tmp_path / "model.tflite", tmp_path / "data.npz"
     np.savez(data, **{key: widen(value) for key, value in case.data.items()})
     bound = {"max_error": UNROLLED[name]} if name in UNROLLED else {}
-    count = 60 if is_first_tier else 500
+    count = 30 if is_first_tier else 500
     report = convert(case, name, file, quantize="int8", data=data, limit_examples=count, **bound)
     proof = report.verification
     assert proof is not None
@@ -126,7 +126,15 @@ def test_an_error_above_the_bound_is_refused(tmp_path: Path) -> None:
     case, data = CASES["tokens_lstm-frozen"], tmp_path / "data.npz"
     np.savez(data, **case.data)
     with pytest.raises(VerificationError, match=r"quantize: expected no error above 0.001 on .*, found"):
-        convert(case, "tokens_lstm-frozen", tmp_path / "m.tflite", quantize="int8", data=data, max_error=1e-3)
+        convert(
+            case,
+            "tokens_lstm-frozen",
+            tmp_path / "m.tflite",
+            quantize="int8",
+            data=data,
+            max_error=1e-3,
+            limit_examples=20,
+        )
     assert not (tmp_path / "m.tflite").exists()
 
 
