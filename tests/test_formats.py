@@ -23,7 +23,16 @@ from cudnn_convert.verification.pieces.ask import Asker
 PACKAGE = ROOT / "cudnn_convert"
 #: What is in these rooms beside the modules of formats.
 SHARED = {
-    "targets": {"__init__", "accuracy_gate", "bundle", "eight_bits", "firmware", "flags", "layers"},
+    "targets": {
+        "__init__",
+        "accuracy_gate",
+        "bundle",
+        "eight_bits",
+        "firmware",
+        "fused_ops",
+        "flags",
+        "layers",
+    },
     "artifacts": {"__init__", "micro", "micro_operators", "runners", "safety"},
 }
 

@@ -62,6 +62,14 @@ def operator_kind(model: Any, op: Any) -> int:
     return int(max(code.builtinCode, code.deprecatedBuiltinCode))
 
 
+def read_floats(model: Any, tensor: Any) -> Array:
+    """Return a constant of float32, or of int8 times its scale, as float32."""
+    data = bytes(bytearray(model.buffers[tensor.buffer].data))
+    is_float = tensor.type == schema.TensorType.FLOAT32
+    value: Array = np.frombuffer(data, "<f4" if is_float else "i1").reshape(tensor.shape)
+    return value if is_float else value.astype(np.float32) * np.float32(tensor.quantization.scale[0])
+
+
 class FlatbufferError(ValueError):
     """An error for bytes at odds with the claimed content."""
 
@@ -528,6 +536,5 @@ def arrays(path: Path) -> Iterator[tuple[str, Array]]:
         model = unpack_model(file.read_bytes())
         for tensor in (tensor for graph in model.subgraphs for tensor in graph.tensors):
             data = model.buffers[tensor.buffer].data
-            if data is not None and len(data) and tensor.type == 0:  # FLOAT32 of schema.fbs TensorType
-                value = np.frombuffer(bytes(bytearray(data)), "<f4").reshape(tensor.shape)
-                yield f"{prefix}{tensor.name.decode()}", value
+            if data is not None and len(data) and tensor.type == schema.TensorType.FLOAT32:
+                yield f"{prefix}{tensor.name.decode()}", read_floats(model, tensor)

@@ -203,6 +203,8 @@ def _mark_as_lstm(name: str, sized: SizedRecurrence) -> Callable[..., Any]:
     rows, units, steps = sized.rows, sized.recurrence.sizes.units, sized.steps
 
     def lstm(x: Any, h: Any, c: Any, *weights: Any) -> tuple[Any, ...]:
+        # Nothing runs this: the converter reads types and shapes. A call that it leaves is refused by
+        # `targets/fused_ops.py`. The outputs depend on an input, or they would be folded into constants.
         del c, weights
         return h, tf.zeros([steps, rows, units]) + x[:1, :, :1], h, h, tf.constant(0.0)
 

@@ -9,6 +9,7 @@ imported on demand: some formats need no TensorFlow.
 * bundle     : Writes variable bundles, and the ops for restoring variables.
 * onnx       : Writes an ONNX file, with weights past 2 GiB in a second file.
 * tflite     : Writes a TensorFlow Lite file with the provenance in the metadata.
+* fused_ops  : Fused LSTM ops of a TensorFlow Lite file: weights, bounds and names.
 * eight_bits : Corrects the converter's ranges and scales of fused LSTMs in 8 bits.
 * firmware   : C++ source of a TensorFlow Lite file for firmware: bytes, arena and operators.
 * keras      : Writes a `.keras` archive for Keras 3, the same bytes every time.

@@ -20,12 +20,8 @@ import numpy as np
 from cudnn_convert.artifacts.tflite import open_interpreter, operator_kind, pack_model, schema, unpack_model
 from cudnn_convert.model import SERVING, Array
 from cudnn_convert.private import lite_calibrator
+from cudnn_convert.targets import fused_ops
 
-#: The operands of a fused op, each gate's in cuDNN's order: i, f, c, o.
-_KERNELS: Final = (1, 2, 3, 4)
-RECURRENT_KERNELS: Final = (5, 6, 7, 8)
-_BIASES: Final = (12, 13, 14, 15)
-_STATE, _CELL = 18, 19
 #: The number of the state h among a fused op's intermediate values.
 _HIDDEN: Final = 4
 #: The largest cell state that the kernels take: 6 of 16 bits are before the point.
@@ -41,35 +37,22 @@ def calibrate(examples: Sequence[Mapping[str, Array]]) -> AbstractContextManager
 
 def _unclip(content: bytes) -> bytes:
     model = unpack_model(content)
-    for _, op in list_lstms(model):
-        op.builtinOptions.cellClip = 0.0
+    fused_ops.unclip_cells(model)
     return pack_model(model)
-
-
-def list_lstms(model: Any) -> list[tuple[Any, Any]]:
-    """List the fused LSTMs of a model, each as `(subgraph, operator)`."""
-    return [
-        (graph, op)
-        for graph in model.subgraphs
-        for op in graph.operators or ()
-        if op.builtinOptionsType == schema.BuiltinOptions.UnidirectionalSequenceLSTMOptions
-    ]
 
 
 def _widen_cells(content: bytes, examples: Sequence[Mapping[str, Array]]) -> bytes:
     """Write the range of cell states at all steps of the examples into a file of floats."""
     model = unpack_model(content)
-    ops = list_lstms(model)
+    ops = fused_ops.list_fused_ops(model)
     if not ops:
         return content
     inputs = _read_inputs(content, [int(op.inputs[0]) for _, op in ops], examples)
     for (graph, op), x in zip(ops, inputs, strict=True):
-        weights = (
-            np.stack([_read(model, graph, op.inputs[k]) for k in operands])
-            for operands in (_KERNELS, RECURRENT_KERNELS, _BIASES)
-        )
+        parts = (fused_ops.KERNELS, fused_ops.RECURRENT_KERNELS, fused_ops.BIASES)
+        weights = (fused_ops.read_weights(model, graph, op, operands) for operands in parts)
         largest = np.float32(min(_find_largest_cell(x, *weights), _LARGEST))
-        ranges = graph.tensors[op.inputs[_CELL]].quantization
+        ranges = graph.tensors[op.inputs[fused_ops.CELL]].quantization
         ranges.min, ranges.max = [-largest], [largest]
     return pack_model(model)
 
@@ -93,13 +76,6 @@ def _read_inputs(
         for values, number in zip(read, numbers, strict=True):
             values.append(interpreter.get_tensor(number))
     return [np.concatenate(values, 1) for values in read]
-
-
-def _read(model: Any, graph: Any, number: int) -> Array:
-    tensor = graph.tensors[number]
-    data = bytes(bytearray(model.buffers[tensor.buffer].data))
-    value: Array = np.frombuffer(data, "<f4").reshape(tensor.shape)
-    return value
 
 
 def _find_largest_cell(x: Array, kernels: Array, recurrent: Array, biases: Array) -> float:
@@ -126,9 +102,9 @@ def align_scales(model: Any) -> None:
     A state takes the scale of the fused op's output: it is the wider one. What a reversal gives is changed to
     the scale that its reader expects by a QUANTIZE.
     """
-    for graph, op in list_lstms(model):
+    for graph, op in fused_ops.list_fused_ops(model):
         scale = graph.tensors[op.outputs[0]].quantization
-        graph.tensors[op.inputs[_STATE]].quantization = scale
+        graph.tensors[op.inputs[fused_ops.STATE]].quantization = scale
         graph.tensors[op.intermediates[_HIDDEN]].quantization = scale
     for graph in model.subgraphs:
         graph.operators = [each for op in graph.operators or () for each in _rescale(model, graph, op)]

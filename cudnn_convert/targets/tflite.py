@@ -28,7 +28,7 @@ from cudnn_convert.model import SERVING, Array, Cell, Part, Signature, UserGraph
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.report.provenance import with_pieces
-from cudnn_convert.targets import eight_bits
+from cudnn_convert.targets import eight_bits, fused_ops
 from cudnn_convert.targets import saved_model as write_saved_model
 from cudnn_convert.text import first_line
 
@@ -109,7 +109,8 @@ def write(
         content = _run_converter(folder, cuts, examples, built_in=built_in)
     model = unpack_model(content)
     if fused is not None:
-        _complete_fused_ops(model, fused)
+        fused_ops.name_fused_ops(model, fused)
+        fused_ops.unclip_cells(model)
         _broadcast_selects(model)
     if examples:
         eight_bits.align_scales(model)
@@ -120,41 +121,6 @@ def write(
     model.buffers.append(buffer)
     path.write_bytes(pack_model(model))
     return flex_ops(path)
-
-
-def _complete_fused_ops(model: Any, cells: Mapping[str, Cell]) -> None:
-    """Name the output of each fused op by the cell with equal recurrent kernels.
-
-    The converter forgets the names of functions, and clips cell states at 10, which no recurrence does. Of
-    kernels in 8 bits those count that are nearest.
-    """
-    left = dict(cells)
-    for graph, op in eight_bits.list_lstms(model):
-        kernels = _read_recurrent_kernels(model, graph, op)
-        alike = {name: cell for name, cell in left.items() if cell.recurrent_kernel.shape == kernels.shape}
-        gaps = {name: np.abs(cell.recurrent_kernel - kernels).max() for name, cell in alike.items()}
-        if gaps:
-            name = min(gaps, key=lambda name: gaps[name])
-            graph.tensors[op.outputs[0]].name = name.encode()
-            op.builtinOptions.cellClip = 0.0
-            del left[name]
-    if left:
-        expected = "expected a fused op, found none: TensorFlow's converter left it out"
-        raise UnsupportedModelError(
-            "tflite", [f"{name}: {expected}; leave out --lowering fused and --steps" for name in left]
-        )
-
-
-def _read_recurrent_kernels(model: Any, graph: Any, op: Any) -> Array:
-    """Read the recurrent kernels `[4, units, units]` of a fused op, gates in cuDNN's order."""
-    kernels = []
-    for operand in eight_bits.RECURRENT_KERNELS:
-        tensor = graph.tensors[op.inputs[operand]]
-        is_float = tensor.type == schema.TensorType.FLOAT32
-        data = bytes(bytearray(model.buffers[tensor.buffer].data))
-        value = np.frombuffer(data, "<f4" if is_float else "i1").reshape(tensor.shape).astype(np.float32)
-        kernels.append(value if is_float else value * np.float32(tensor.quantization.scale[0]))
-    return np.stack(kernels)
 
 
 def _broadcast_selects(model: Any) -> None:

@@ -18,6 +18,7 @@ FUNCTION: Final = "savedmodel_function"
 JIT: Final = "savedmodel_jit"
 ONNX: Final = "onnx"
 ONNX_INT8: Final = "onnx_int8"
+OPENVINO_ONNX: Final = "openvino_onnx"
 TFLITE: Final = "tflite"
 TFLITE_FUSED: Final = "tflite_fused"
 #: What an implementation in float32 may differ from the float64 reference, and one in int8.

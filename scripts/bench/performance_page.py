@@ -10,7 +10,7 @@ import conversions
 import goals
 import listing
 from charts import chart
-from contender import FUNCTION, JIT, ONNX, ONNX_INT8, SESSION
+from contender import FUNCTION, JIT, ONNX, ONNX_INT8, OPENVINO_ONNX, SESSION
 from goals import Verdict
 from kept import Timing, across, timings, unbound
 from listing import Cell, Table
@@ -25,7 +25,7 @@ _PLOTS: Final = MappingProxyType(
         "tensorflow": ("TensorFlow", ("tf1", "tf_keras", "keras")),
         "runtimes": (
             "ONNX and other runtimes",
-            ("onnx_int8", "bare_node", "tf2onnx_tf_keras", "tf2onnx_tf1", "torch", "openvino_onnx"),
+            ("onnx_int8", "bare_node", "tf2onnx_tf_keras", "tf2onnx_tf1", "torch", OPENVINO_ONNX),
         ),
     }
 )
@@ -63,9 +63,10 @@ Session and function differ by the cost of a call itself. Keras takes its batch 
 All others take time first. OpenVINO is told to compute in float32, because its default on some processors is
 bfloat16. It is also told the sizes of the fused node alone. The sizes of our ONNX model stay open in it."""
 _RUNTIMES: Final = """\
-Every row is in one process with one thread, measured as the tables above. Our ONNX model and our loops in
-TensorFlow Lite take every size. Files of `--lowering fused` and the fused node alone in OpenVINO have fixed
-sizes. The first row is microseconds, all others are their time over it."""
+All rows are in one process with one thread, in turns as in the tables of speed. Each of {processes} processes
+has {rounds} rounds and {seconds} s at least. Our ONNX model and our loops in TensorFlow Lite take every size.
+Files of `--lowering fused` and the fused node alone in OpenVINO have fixed sizes. The first row is
+microseconds, all others are their time over it."""
 _COSTS: Final = """\
 These are whole processes, in turn with the processes that they are compared with. If the other process writes
 as many files, both end when their files are on the disk. They also begin {pause:.0f} s after all other
@@ -163,7 +164,7 @@ def written(sections: Mapping[str, Any], recording: Mapping[str, Any]) -> dict[s
         plots = dict(_plots(timings(speed)))
         parts += _speed(speed, plots)
     if runtimes := sections.get("runtimes"):
-        parts += ["## Our files in other runtimes", _RUNTIMES, _about(runtimes["taken"])]
+        parts += ["## Our files in other runtimes", _RUNTIMES.format(**runtimes), _about(runtimes["taken"])]
         tables = listing.speed(timings(runtimes))
         parts += [f"### Runtimes, {table.title}\n\n{table.markdown()}" for table in tables]
     if loops := sections.get("loops"):

@@ -8,9 +8,19 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Final
 
-from contender import FUNCTION, JIT, ONNX, ONNX_INT8, SESSION, TFLITE, TFLITE_FUSED, TOLERANCE_INT8, Contender
+from contender import (
+    FUNCTION,
+    JIT,
+    ONNX,
+    ONNX_INT8,
+    OPENVINO_ONNX,
+    SESSION,
+    TFLITE,
+    TFLITE_FUSED,
+    TOLERANCE_INT8,
+    Contender,
+)
 
-OPENVINO_ONNX: Final = "openvino_onnx"
 #: What each is, by its name in the results, in the order of the tables, and our artifact that it is compared
 #: with: that which is called in the same way. The forms of our own lowering follow ours in a Session.
 PEERS: Final = MappingProxyType(

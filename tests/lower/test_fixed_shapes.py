@@ -55,6 +55,40 @@ def test_other_rows_stay(shape: list[int | None], lengths: str) -> None:
     assert ops(simplify(reversing(shape, lengths)))["y"] == "ReverseSequence"
 
 
+@pytest.mark.parametrize(
+    ("op", "condition", "is_replaced"),
+    [("SelectV2", [2, 3], True), ("SelectV2", [3], True), ("Select", [2, 3], True), ("Select", [2], False)],
+)
+def test_a_choice_between_integers_is_a_sum(op: str, condition: list[int], is_replaced: bool) -> None:
+    """The differences overflow; a condition of rows does not broadcast as a product does."""
+    with tf.Graph().as_default() as graph:
+        c = v1.placeholder("bool", condition, "c")
+        first, second = (v1.placeholder("int32", [2, 3], name) for name in "ab")
+        if op == "Select":
+            tf.raw_ops.Select(condition=c, x=first, y=second, name="y")
+        else:
+            tf.raw_ops.SelectV2(condition=c, t=first, e=second, name="y")
+    made = fixed_shapes.replace_selects(Graph.of(graph.as_graph_def()))
+    assert (op not in ops(made).values()) is is_replaced
+    random = np.random.default_rng(5)
+    low, high = (
+        random.integers(*bounds, (2, 3), np.int32)
+        for bounds in ((-(2**31), 9 - 2**31), (2**31 - 9, 2**31 - 1))
+    )
+    chosen = np.arange(np.prod(condition)).reshape(condition) % 2 == 0
+    with v1.Session(graph=import_graph(made)) as session:
+        answer = session.run("y:0", {"c:0": chosen, "a:0": high, "b:0": low})
+    rows = chosen[:, None] if condition == [2] else chosen
+    np.testing.assert_array_equal(answer, np.where(rows, high, low))
+
+
+def test_of_other_types_a_choice_stays() -> None:
+    with tf.Graph().as_default() as graph:
+        c, a = v1.placeholder("bool", [2], "c"), v1.placeholder("float32", [2], "a")
+        tf.raw_ops.SelectV2(condition=c, t=a, e=a + 1, name="y")
+    assert ops(fixed_shapes.replace_selects(Graph.of(graph.as_graph_def())))["y"] == "SelectV2"
+
+
 def test_a_shape_keeps_its_type_and_its_branch() -> None:
     with tf.Graph().as_default() as graph:
         x = v1.placeholder("float32", [2, 3], "x")
