@@ -192,3 +192,14 @@ def test_a_case_is_not_changed_by_its_lowering() -> None:
     tflite.lower_tflite(graph, [case.recurrence()], {}, ends=[*signature.tensors], fused=True)
     assert graph.SerializeToString(deterministic=True) == before
     assert dataclasses.asdict(case) == dataclasses.asdict(Case(Mode.LSTM))
+
+
+def test_sums_of_biases_of_doubles_are_rounded_once() -> None:
+    case = Case(Mode.LSTM, dtype="float64")
+    (cell,) = case.recurrence().cells[0]
+    once = (cell.bias + cell.recurrent_bias).astype(np.float32)
+    twice = cell.bias.astype(np.float32) + cell.recurrent_bias.astype(np.float32)
+    assert (once != twice).any()
+    # Keras' gates have cuDNN's order, those of loops another.
+    np.testing.assert_array_equal(tflite_fused._read_lstm(cell)["bias"], once.ravel())
+    np.testing.assert_array_equal(np.sort(tflite_fused._read_cell(cell)["bias"]), np.sort(once.ravel()))
