@@ -31,12 +31,15 @@ def list_fused_ops(model: Any) -> list[tuple[Any, Any]]:
 
 
 def read_weights(model: Any, graph: Any, op: Any, operands: tuple[int, ...]) -> Array:
-    """Return the weights of all gates, stacked: `[4, units, width]` for kernels, `[4, units]` for biases."""
+    """Return the stacked weights of all gates.
+
+    Shapes are `[4, units, width]` for kernels, `[4, units]` for biases.
+    """
     return np.stack([read_floats(model, graph.tensors[op.inputs[operand]]) for operand in operands])
 
 
 def unclip_cells(model: Any) -> None:
-    """Remove the bound on cell states: the converter clips them at 10, and no recurrence does."""
+    """Remove the bound of cell states, set to 10 by the converter."""
     for _, op in list_fused_ops(model):
         op.builtinOptions.cellClip = 0.0
 

@@ -173,7 +173,7 @@ SIZED: Final = (
         r"leave out (?P<gone>--lowering fused and --steps), and the file loops",
     ),
     Advice(
-        ["targets/tflite.py: leave out --lowering fused and --steps"],
+        ["targets/fused_ops.py: leave out --lowering fused and --steps"],
         "1.15.5-bilstm_tagger",
         [*FUSED, "--steps", "6"],
         r"found none: .*; leave out (?P<gone>--lowering fused and --steps)$",
