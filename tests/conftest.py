@@ -41,8 +41,9 @@ SPELL = CudnnConvertError.spell
 #: CPU seconds by test file, and under `WHOLE` of all processes; with pytest-xdist each worker sends its own.
 SECONDS: Counter[str] = Counter()
 WHOLE = "whole"
-#: CPU seconds of the loop before the tests, and the cost of the run after them.
-LOOP_BEFORE = pytest.StashKey[float]()
+#: CPU seconds of each piece of work between tests; with pytest-xdist each worker sends its own.
+WORKS: list[float] = []
+#: The cost of the run, known after it.
 COST = pytest.StashKey[budget.Cost]()
 
 
@@ -122,8 +123,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(margins.watch())
     if config.getoption("fast"):
         settings.load_profile("fast")
-        if not hasattr(config, "workerinput"):
-            config.stash[LOOP_BEFORE] = budget.time_loop()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -183,7 +182,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Counts the CPU seconds of a test for its file."""
+    """Counts the CPU seconds of a test for its file, and times the work of the budget now and then."""
+    if item.config.getoption("fast") and SECONDS.total() >= len(WORKS) * budget.BETWEEN:
+        WORKS.append(budget.time_work())
     begin = user_processes.cpu_seconds()
     result = yield
     SECONDS[os.path.relpath(item.path, ROOT)] += user_processes.cpu_seconds() - begin
@@ -197,12 +198,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
         SECONDS[WHOLE] = user_processes.cpu_seconds()
         session.config.workeroutput["seconds"] = dict(SECONDS)
+        session.config.workeroutput["works"] = WORKS
         session.config.workeroutput["shares"] = margins.SHARES
         return
     options, stash = session.config.option, session.config.stash
-    if LOOP_BEFORE in stash:
+    if WORKS:
         seconds = SECONDS.pop(WHOLE, 0.0) + user_processes.cpu_seconds()
-        stash[COST] = budget.Cost(seconds, (stash[LOOP_BEFORE], budget.time_loop()))
+        stash[COST] = budget.Cost(seconds, tuple(WORKS))
     is_refused = (options.within_half and margins.describe_narrow()) or (
         options.within_budget and COST in stash and stash[COST].is_refused
     )
@@ -215,6 +217,7 @@ def pytest_testnodedown(node: Any) -> None:
     """With pytest-xdist: a worker ended; its counts come to the process that prints."""
     sent = getattr(node, "workeroutput", {})
     SECONDS.update(sent.get("seconds", {}))
+    WORKS.extend(sent.get("works", ()))
     margins.note_shares(sent.get("shares", {}))
 
 

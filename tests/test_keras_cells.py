@@ -57,6 +57,7 @@ def nested() -> Any:
     return keras.Model(pieces, layers.add([shared(each), shared(each[:, ::-1])]))
 
 
+@pytest.mark.first("nested")
 @pytest.mark.parametrize(
     ("model", "inputs"),
     [
@@ -89,6 +90,7 @@ def drops(layer: Any) -> float:
     return getattr(layer, "recurrent_dropout", 0.0)
 
 
+@pytest.mark.slow("cudnn_convert/keras_cells.py", "cudnn_convert/private")
 def test_what_cells_learned_is_the_layers(tmp_path: Any) -> None:
     """By what moves the weights that are trained, through a file; frozen layers stay frozen."""
     made = filled(one_way(layers.LSTM))
@@ -137,6 +139,7 @@ def test_a_class_of_the_users_is_refused() -> None:
         keras_cells.with_cells(Mine())
 
 
+@pytest.mark.first("False")
 @pytest.mark.parametrize("states", [False, True])
 def test_loaded_weights_become_cells(states: bool) -> None:
     """Doubles, so that a cell of another type is seen; the proof compares with the float64 reference."""

@@ -31,6 +31,7 @@ IN_FORMATS = pytest.mark.parametrize("form", some(FORMATS[:2], FORMATS[2]))
 SINGLE = {"frozen": "out.pb", "onnx": "out.onnx"}
 
 
+@pytest.mark.first("onnx")
 @IN_FORMATS
 def test_a_conversion_reports_and_says_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
@@ -60,6 +61,7 @@ def test_loggers_are_left_as_they_were(tmp_path: Path) -> None:
     assert {name: logging.getLogger(name).level for name in levels} == levels
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
 @IN_FORMATS
 def test_an_artifact_of_ours_is_equal_to_its_source(tmp_path: Path, form: str) -> None:
     source = fixture("1.15.5-dropout_needs_set")
@@ -72,6 +74,7 @@ def test_an_artifact_of_ours_is_equal_to_its_source(tmp_path: Path, form: str) -
     assert contents(tmp_path) == before
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize("form", SINGLE)
 def test_a_single_file_is_equal_to_its_source(tmp_path: Path, form: str) -> None:
     source, out = fixture("1.15.5-v3_batch_major").prefix, tmp_path / SINGLE[form]
@@ -94,6 +97,7 @@ def other_weights(folder: Path) -> Path:
     return prefix
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
 @IN_FORMATS
 def test_an_artifact_of_other_weights_is_not_equal(tmp_path: Path, form: str) -> None:
     source = fixture("1.15.5-v3_batch_major").prefix
@@ -227,6 +231,7 @@ def test_a_cut_off_artifact_is_a_read_error(tmp_path: Path, form: str) -> None:
         cudnn_convert.verify(source, tmp_path / "out")
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow", "cudnn_convert/verification")
 @pytest.mark.first("savedmodel")
 @pytest.mark.parametrize("form", ["savedmodel", "checkpoint"])
 def test_a_caller_may_be_building_a_graph(tmp_path: Path, form: str) -> None:

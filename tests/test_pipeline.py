@@ -44,6 +44,7 @@ def count(monkeypatch: pytest.MonkeyPatch, counts: Counter[str], where: Any, nam
 #: A copy is a GraphDef with copies of all nodes of a graph, which `copy_graph` alone makes. Each import has
 #: one to itself, for TensorFlow writes defaults into what it imports, and so has the traced body of a
 #: recurrence. The last one is what is written.
+@pytest.mark.first("savedmodel-False-most0")
 @pytest.mark.parametrize(
     ("form", "names_axes", "most"),
     [
@@ -101,6 +102,7 @@ def test_one_function_copies_graphs() -> None:
     assert copies == ["graph.py"]
 
 
+@pytest.mark.slow("cudnn_convert/keras", "cudnn_convert/targets")
 @pytest.mark.parametrize(("form", "translations"), [("keras", 1), ("h5", 0)])
 def test_layers_are_rewritten_and_translated_once(
     form: str, translations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

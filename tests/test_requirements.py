@@ -141,6 +141,7 @@ def test_weights_are_told_without_tensorflow(weights: Path, words: tuple[str, ..
     assert "cudnn_lstm" in done.stdout
 
 
+@pytest.mark.first("npz")
 @pytest.mark.parametrize("form", ["onnx", "npz", "safetensors"])
 def test_weights_are_converted_and_proven_without_tensorflow(
     weights: Path, tmp_path: Path, form: str
@@ -152,6 +153,7 @@ def test_weights_are_converted_and_proven_without_tensorflow(
     assert re.search(r"proven equal to those of .*model\.ckpt", done.stderr)
 
 
+@pytest.mark.first("words1")
 @pytest.mark.parametrize("words", [("inspect", MODEL), (MODEL, "model.onnx"), (MODEL, "model")])
 def test_a_graph_without_tensorflow_says_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...]

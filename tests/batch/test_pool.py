@@ -79,6 +79,7 @@ def test_each_end_has_its_status_and_its_line(tmp_path: Path) -> None:
         assert ended[out].digests["source"] == digest_source(place / out)
 
 
+@pytest.mark.slow("cudnn_convert/batch", "cudnn_convert/workers.py")
 def test_a_worker_serves_on_and_is_replaced_after_a_failure(tmp_path: Path) -> None:
     texts = {"a": "convert", "b": "refuse it", "c": "convert", "d": "abort", "e": "convert", "f": "convert"}
     ended = run(make_jobs(tmp_path, **texts))
@@ -87,6 +88,7 @@ def test_a_worker_serves_on_and_is_replaced_after_a_failure(tmp_path: Path) -> N
     assert seen["a"]["process"] == seen["c"]["process"] != seen["e"]["process"] == seen["f"]["process"]
 
 
+@pytest.mark.slow("cudnn_convert/batch", "cudnn_convert/workers.py")
 def test_a_worker_is_replaced_after_so_many_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_RETIREMENT", 2)
     ended = run(make_jobs(tmp_path, **dict.fromkeys("abcde", "convert")))

@@ -102,6 +102,7 @@ def test_a_crash_leaves_what_was_there(tmp_path: Path, end: str) -> None:
     assert (tmp_path / "out" / "conversion.json").read_text() == "old"
 
 
+@pytest.mark.first("of native code")
 @pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
 @pytest.mark.parametrize(
     "work", ["while True: pass", f"{DEAF}; time.sleep(60)"], ids=["of Python", "of native code"]

@@ -370,6 +370,7 @@ def test_a_native_crash_is_one_line() -> None:
     assert done.stderr == f"cudnn-convert: SOURCE: {what} (--limit memory=NUMBER)\n"
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow", "cudnn_convert/plan")
 @pytest.mark.usefixtures("shipped_loops")
 def test_the_module_is_the_script_and_writes_what_the_library_writes(source: Path, tmp_path: Path) -> None:
     """TensorFlow says nothing of its own; hashes of another seed change no byte."""

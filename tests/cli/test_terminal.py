@@ -146,6 +146,7 @@ def test_amounts_are_shown_where_they_are_known(tmp_path: Path) -> None:
     assert re.search(r"verifying .* 3 of 8 \S*0:00:0[1-3] left", text)
 
 
+@pytest.mark.slow()
 @at_a_terminal
 @pytest.mark.parametrize(
     ("words", "after", "term"),

@@ -96,6 +96,7 @@ class TestGpu:
             cudnn_rnn.CudnnGRU(1, 5)(self.input())
         assert "CudnnRNNV3" not in {op.type for op in graph.get_operations()}
 
+    @pytest.mark.slow("cudnn_convert/compat", "cudnn_convert/recurrences")
     @combinations(
         lambda mode, time_major, has_lengths: mode is Mode.LSTM and has_lengths and not time_major,
         mode=Mode,

@@ -145,6 +145,7 @@ def test_a_pad_outside_of_the_vocabulary_is_not_fed() -> None:
     assert (np.array(found.sequences) == -5).any()
 
 
+@pytest.mark.slow("cudnn_convert/decode")
 def test_the_graph_does_not_grow_with_the_steps() -> None:
     def nodes(steps: int) -> int:
         graph = tf.function(lambda: search(steps=steps, end=1)).get_concrete_function().graph

@@ -62,6 +62,7 @@ DECODERS: dict[str, tuple[Callable[..., Any], Any]] = {
 FIRST = ("viterbi, minus infinity",)
 
 
+@pytest.mark.slow("cudnn_convert/decode")
 @pytest.mark.parametrize("name", some(FIRST, *(name for name in DECODERS if name not in FIRST)))
 def test_onnx_runtime_gives_the_same(name: str) -> None:
     decoder, given = DECODERS[name]

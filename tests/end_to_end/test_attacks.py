@@ -202,6 +202,7 @@ def test_what_is_not_used_does_no_harm(name: str, canary: Watched) -> None:
     assert not list(Path("out").rglob(CANARY))
 
 
+@pytest.mark.first("tile_bomb.pb")
 @pytest.mark.parametrize("name", BOMBS)
 def test_what_would_fill_memory_is_not_computed_to_convert_it(name: str, canary: Watched) -> None:
     assert command("inspect", BROKEN / name).code == 0
@@ -221,6 +222,7 @@ def test_what_would_fill_memory_is_one_line_where_it_is_proven(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.first("frozen")
 @pytest.mark.parametrize("form", ["savedmodel", "frozen"])
 def test_what_a_graph_prints_is_no_verdict(
     form: str, canary: Watched, capfd: pytest.CaptureFixture[str]
@@ -275,6 +277,7 @@ def test_weights_outside_of_an_artifact_are_not_read(name: str, how: str, canary
     assert "xternal" in line or "points outside" in line
 
 
+@pytest.mark.first("external_link.h5")
 @pytest.mark.parametrize("name", ["external_link.h5", "external_storage.h5", "virtual.h5", "gzip_bomb.h5"])
 def test_an_artifact_of_keras_is_loaded_with_the_same_suspicion(name: str, canary: Watched) -> None:
     told, _ = REFUSED[name]

@@ -87,7 +87,7 @@ def make_feed(value: Any, shape: list[int]) -> Any:
     return values.astype(kind) if kind.kind == "f" else np.ones(shape, kind)
 
 
-@pytest.mark.first("seq2seq", "ocr_crnn", "1.15.5-v3_lengths_time_major", "1.15.5-v3_batch_major")
+@pytest.mark.first("1.15.5-v3_batch_major", "ocr_crnn")
 @pytest.mark.parametrize("name", AXES)
 def test_names_are_sizes(tmp_path: Path, name: str) -> None:
     report = cudnn_convert.convert(source(name), tmp_path / "model.onnx", verify=False)
@@ -159,6 +159,7 @@ def test_a_search_has_no_names_of_the_steps_it_calls(tmp_path: Path) -> None:
     assert [dimension.name for dimension in begin.dim] == [""]
 
 
+@pytest.mark.slow("cudnn_convert/artifacts", "cudnn_convert/lower")
 @pytest.mark.parametrize("name", some(["1.15.5-v3_gru_lengths"], "1.15.5-lstm_bi_2l_states"))
 def test_a_tensorflow_lite_file_has_the_names_in_its_metadata(tmp_path: Path, name: str) -> None:
     from cudnn_convert.artifacts import runners

@@ -32,6 +32,7 @@ FIRST = {
 }
 
 
+@pytest.mark.first("rows-one_layer-onnx")
 @combinations(
     lambda start, structure, form: (start, structure, form) in FIRST,
     start=STARTS,
@@ -53,6 +54,7 @@ def test_chunks_from_the_beginning_are_the_whole(
     assert cudnn_convert.verify(source, out).streaming is not None
 
 
+@pytest.mark.first("speaker-tflite")
 @combinations(
     lambda start, form: (start, form) in {("trained", "onnx"), ("speaker", "tflite")},
     start=STARTS[1:],
@@ -85,6 +87,7 @@ def test_a_beginning_with_zeros_is_refused(
 FIXED = ROOT / "tests" / "data" / "streams" / "fixed_steps"
 
 
+@pytest.mark.slow("cudnn_convert/plan", "cudnn_convert/verification")
 @pytest.mark.parametrize("form", some(["onnx"], "savedmodel", "tflite", "frozen"))
 def test_a_model_of_fixed_steps_streams(tmp_path: Path, form: str) -> None:
     source, out = FIXED / "model.h5", tmp_path / "out"

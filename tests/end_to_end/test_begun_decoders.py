@@ -71,6 +71,7 @@ def test_a_search_begins_by_itself(tmp_path: Path, kind: str, form: str) -> None
     assert len({*answers["sequences"].ravel().tolist()}) > TOKENS // 3
 
 
+@pytest.mark.slow("cudnn_convert/lower/onnx", "cudnn_convert/verification")
 @combinations(lambda mask, form: (mask, form) == ("input", "onnx"), mask=("1,5-6", "input"), form=FORMATS)
 def test_a_search_never_chooses_masked_tokens(tmp_path: Path, mask: str, form: str) -> None:
     """Tokens that are the same at each call; or a mask of each call, and the scores that beams begin with."""
@@ -125,6 +126,7 @@ def test_masks_and_scores_that_do_not_fit_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow("cudnn_convert/lower/onnx", "cudnn_convert/plan")
 def test_an_encoder_runs_once(tmp_path: Path) -> None:
     """A step takes what `encode` made of the source."""
     model = Decoder("attention")

@@ -169,6 +169,7 @@ def test_functions_of_a_saved_model_are_repaired(form: str, tmp_path: Path) -> N
         assert_close(answer["mean"], expected["mean"].numpy())
 
 
+@pytest.mark.slow("cudnn_convert/graph/passes", "cudnn_convert/keras/config")
 def test_inspect_names_what_only_a_gpu_runs() -> None:
     found = cudnn_convert.inspect(channels_first.path("only_onednn"), **channels_first.flags("only_onednn"))
     assert found.runs_on_cpu is False

@@ -34,6 +34,7 @@ def is_first(sample: Fixture, form: str) -> bool:
     return case in CASES and form == "onnx"
 
 
+@pytest.mark.first("saved_model-onnx-1.15.5-partitioned")
 @pytest.mark.parametrize(
     ("container", "form", "sample"),
     [
@@ -66,6 +67,7 @@ def test_answers_as_tensorflow_1_did(tmp_path: Path, container: str, form: str, 
     artifacts.agree(sample, report, Path(job["answers"]), bound=bound)
 
 
+@pytest.mark.slow("cudnn_convert/graph", "cudnn_convert/plan")
 def test_what_was_written_is_a_source_again(tmp_path: Path) -> None:
     """A SavedModel of TensorFlow 1 is converted, and what was written, table and all, is a source again."""
     source = next(found for found in FIXTURES if found.name == "1.15.5-saved_model_words").prefix

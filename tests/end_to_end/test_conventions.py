@@ -72,6 +72,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize(
     "form", [pytest.param(form, marks=tier(first=form == "onnx")) for form in GRAPH_FORMATS]
 )
@@ -94,6 +95,7 @@ def test_without_the_flag_the_copies_disagree_and_the_message_names_it(tmp_path:
         cudnn_convert.convert(source, tmp_path / "out")
 
 
+@pytest.mark.first("canonical-1.15.5-gru_bi-onnx")
 @pytest.mark.parametrize("form", some(["onnx"], "savedmodel"))
 @pytest.mark.parametrize("name", [LSTM, GRU])
 @pytest.mark.parametrize("copy", ["auto", "canonical", "raw"])

@@ -81,6 +81,7 @@ def chances_of(step: Path) -> Any:
     return after
 
 
+@pytest.mark.slow("cudnn_convert/lower/onnx", "cudnn_convert/plan")
 @pytest.mark.parametrize(
     ("name", "form"),
     [

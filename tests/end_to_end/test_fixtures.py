@@ -68,6 +68,7 @@ def test_the_first_tier_has_what_all_samples_have(form: str) -> None:
     assert features(sample for sample in FIXTURES if sample.is_first(form)) == features(FIXTURES)
 
 
+@pytest.mark.first("frozen")
 @pytest.mark.parametrize("form", GRAPH_FORMATS)
 def test_an_output_that_no_recurrence_reaches(out: Path, form: str) -> None:
     sample = fixture("1.15.5-final_state_only")

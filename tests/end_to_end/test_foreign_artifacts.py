@@ -105,6 +105,7 @@ def transposed_saved_model(folder: Path) -> None:
     )
 
 
+@pytest.mark.first("lstm")
 @pytest.mark.parametrize("source", [STATES, GRU_BI], ids=["lstm", "gru"])
 def test_a_transposed_recurrent_kernel_in_onnx_is_caught(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
@@ -115,6 +116,7 @@ def test_a_transposed_recurrent_kernel_in_onnx_is_caught(source: Path, tmp_path:
     doubted(report, "transposed, where the kernel lies as it is", "forward", "backward")
 
 
+@pytest.mark.slow("cudnn_convert/report", "cudnn_convert/weight_map")
 def test_a_transposed_recurrent_kernel_in_a_saved_model_is_caught(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert command(STATES, out, "--quiet").code == 0
@@ -213,6 +215,7 @@ def frozen_by_hand(folder: Path) -> Path:
     return folder / "graph.pb"
 
 
+@pytest.mark.first("frozen_by_hand")
 @pytest.mark.parametrize("made", [onnx_by_hand, saved_model_by_hand, frozen_by_hand])
 def test_a_right_artifact_made_by_hand_is_equal(made: Callable[[Path], Path], tmp_path: Path) -> None:
     artifact = made(tmp_path)

@@ -149,6 +149,7 @@ def require_answers(source: Path, network: str, form: str, folder: Path, **flags
             np.testing.assert_allclose(answers[f"feed{n}/y"], expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow("cudnn_convert/lower", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize(
     ("network", "form"),
     [
@@ -168,6 +169,7 @@ LOWERED: Final = [
 ]
 
 
+@pytest.mark.slow("cudnn_convert/lower/onnx", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize(
     ("network", "form"), [pytest.param(*pair, marks=tier(first=pair == ("loop", "onnx"))) for pair in LOWERED]
 )

@@ -36,6 +36,7 @@ def converted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return source, out
 
 
+@pytest.mark.slow("cudnn_convert/lower/onnx", "cudnn_convert/verification/ops")
 def test_the_file_is_half_as_large(converted: tuple[Path, Path], tmp_path: Path) -> None:
     source, out = converted
     cudnn_convert.convert(source, tmp_path / "single.onnx", format="onnx", verify=False)
@@ -45,6 +46,7 @@ def test_the_file_is_half_as_large(converted: tuple[Path, Path], tmp_path: Path)
     assert 0.4 * sum(sizes) < saved < 0.5 * sum(sizes)
 
 
+@pytest.mark.slow("cudnn_convert/lower/onnx", "cudnn_convert/verification/ops")
 def test_the_proof_is_that_of_half(converted: tuple[Path, Path]) -> None:
     """`verify` knows from the file itself that its weights are rounded; no tolerance has to be given."""
     found = cudnn_convert.verify(*converted)

@@ -28,6 +28,7 @@ def mirrored(value: np.ndarray) -> np.ndarray:
     return value[..., ::-1] * -3 + 1
 
 
+@pytest.mark.first("masked")
 @pytest.mark.parametrize(
     "name",
     [
@@ -86,6 +87,7 @@ def require_refused(source: Path, out: Path, **flags: Any) -> None:
     assert result.ops.difference is not None
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/pieces")
 @pytest.mark.parametrize(("name", "form"), cases(product(hidden_recurrences.HIDING, [*GRAPHS, "repaired"])))
 def test_other_weights_around_the_recurrence_of_a_graph_are_refused(
     name: str, form: str, tmp_path: Path
@@ -116,6 +118,7 @@ def test_other_weights_around_the_recurrence_of_layers_are_refused(
     require_refused(source, out)
 
 
+@pytest.mark.slow("cudnn_convert/verification/ops", "cudnn_convert/verification/pieces")
 def test_a_layer_that_gives_no_value_of_the_source_is_told(tmp_path: Path) -> None:
     """A file that does not say what its layers gave, as one of another tool."""
     source, out = hidden_recurrences.keras_source("masked", tmp_path), tmp_path / "out.h5"
@@ -144,6 +147,7 @@ REPEATED = {
 }
 
 
+@pytest.mark.slow("cudnn_convert/verification/ops", "cudnn_convert/verification/pieces")
 @pytest.mark.parametrize(
     "case",
     [
@@ -175,6 +179,7 @@ def test_layers_that_keep_state_or_read_parts_are_asked_and_so_is_what_is_around
     assert {one.passed for one in caught.value.report.outputs} == {True}
 
 
+@pytest.mark.slow("cudnn_convert/verification/ops", "cudnn_convert/verification/pieces")
 @pytest.mark.parametrize("form", ["h5", pytest.param("keras", marks=pytest.mark.slow(*GLUE))])
 def test_a_layer_that_forgets_its_state_behind_a_shut_gate_is_seen(form: str, tmp_path: Path) -> None:
     source, out = hidden_recurrences.keras_stateful("masked", tmp_path), tmp_path / f"out.{form}"

@@ -13,7 +13,7 @@ from support import containers
 from support.command_line import command, parsed
 from support.keras3_samples import EXPORTED, Export
 from support.keras_samples import KERAS_FIXTURES, KerasFixture
-from support.samples import _ALL, ASKING, CHOSEN, FIXTURES, GRAPHLESS, STATEFUL, Fixture
+from support.samples import _ALL, ASKING, CHOSEN, FIXTURES, GRAPHLESS, LONG, STATEFUL, Fixture
 from support.tiers import tier
 
 import cudnn_convert
@@ -82,8 +82,10 @@ def converted(found: Inspection, folder: Path) -> None:
 
 def is_seen(sample: Fixture) -> bool:
     """Each plan and choice, weights alone, states, what needs flags; test_fixtures.py reads the others."""
-    is_named = sample.is_first("savedmodel") or sample.folder.name in CHOSEN | RUN
-    return is_named or sample in GRAPHLESS + STATEFUL or bool(sample.case.get("flags"))
+    name = sample.folder.name
+    is_named = sample.is_first("savedmodel") or name in CHOSEN | RUN
+    is_asked = sample in GRAPHLESS + STATEFUL or bool(sample.case.get("flags"))
+    return is_named or (is_asked and name not in LONG)
 
 
 @pytest.mark.parametrize("sample", tiered(_ALL, is_seen))
@@ -165,6 +167,7 @@ def test_keras(sample: KerasFixture) -> None:
     commands(found)
 
 
+@pytest.mark.first("keras-3.15.1-with_vocabulary")
 @pytest.mark.parametrize("sample", tiered(EXPORTED, lambda sample: sample.folder.name in SEEN))
 def test_exports(sample: Export) -> None:
     found = inspected(sample)

@@ -30,6 +30,7 @@ SAMPLES = (
 REPAIRED = ("gru", "masked", "lstm", "bidirectional")
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize(
     ("form", "name"),
     [

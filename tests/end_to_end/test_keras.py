@@ -80,19 +80,11 @@ def cases(first: Mapping[str, Collection[str]], *forms: str) -> Iterator[Any]:
 
 
 @pytest.mark.first(
-    "onnx-keras-2.2.4-weights_functional",
-    "keras-keras-2.1.6-encoder_decoder",
-    "onnx-keras-2.2.4-bidirectional_states",
-    "onnx-keras-2.2.4-weights_without_zero",
-    "onnx-keras-2.2.4-time_distributed_nested",
-    "onnx-tf.keras-1.15.5-op_layers",
     "onnx-tf_keras-2.21.0-archive_siamese",
     "onnx-keras-2.2.4-stateful_gru",
-    "onnx-keras-2.2.4-float64",
     "onnx-tf.keras-1.15.5-time_major",
     "savedmodel-keras-2.1.6-sequential_lstm",
     "keras-tf.keras-1.15.5-deferred",
-    "onnx-keras-2.2.4-go_backwards",
 )
 @pytest.mark.parametrize(("form", "sample"), cases(KINDS, *KINDS))
 def test_answers_as_keras_did(tmp_path: Path, form: str, sample: KerasFixture) -> None:
@@ -213,6 +205,7 @@ def test_layers_have_no_tensors(out: Path, flag: str) -> None:
         cudnn_convert.convert(sample.path, out, format="keras", **{flag: ["a:0"]})
 
 
+@pytest.mark.slow("cudnn_convert/reference", "cudnn_convert/verification/ops")
 def test_a_model_without_cudnn_layers_goes_to_every_format_but_its_own(tmp_path: Path) -> None:
     sample = keras_fixture("keras-2.2.4-siamese")
     plain = tmp_path / "cpu.h5"

@@ -126,6 +126,12 @@ def zero_states(signature: Signature, inputs: set[str]) -> dict[str, Any]:
     return {key: {"next": f"{key}_next", "shape": shape, "dtype": "float32"} for key in inputs}
 
 
+@pytest.mark.first(
+    "savedmodel-keras-3.15.1-stateful",
+    "tflite-keras-3.15.1-masked_last",
+    "onnx-keras-3.15.1-bfloat16",
+    "onnx-keras-3.15.1-nested",
+)
 @pytest.mark.parametrize(("form", "sample"), cases())
 def test_answers_as_keras_did(tmp_path: Path, form: str, sample: Export) -> None:
     for signature, report, out in converted(sample, form, tmp_path):
@@ -186,6 +192,7 @@ def test_what_a_format_cannot_hold_is_refused(out: Path, form: str, case: str, m
     assert not out.exists()
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow", "cudnn_convert/recurrences")
 def test_a_step_of_training_stays_for_a_gpu(out: Path) -> None:
     sample = exported("tf_keras-2.21.0-cudnn_trained")
     report = cudnn_convert.convert(sample.path, out, verify=False)
@@ -193,6 +200,7 @@ def test_a_step_of_training_stays_for_a_gpu(out: Path) -> None:
     assert [*report.outputs] == ["y"]
 
 
+@pytest.mark.first("tflite")
 @pytest.mark.parametrize("form", ALONE)
 def test_a_step_of_training_is_no_inference(out: Path, form: str) -> None:
     sample = exported("tf_keras-2.21.0-cudnn_trained")

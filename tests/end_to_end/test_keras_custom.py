@@ -49,6 +49,7 @@ def each(cases: Iterable[Case], first: Collection[Case]) -> list[Any]:
     ]
 
 
+@pytest.mark.slow("cudnn_convert/keras/config", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize(("sample", "form"), each(product(CUSTOM, FORMATS), [(OLDEST, "onnx")]))
 def test_a_class_that_the_user_brings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: KerasFixture, form: str
@@ -144,6 +145,7 @@ def named_attention(layers: list[Any]) -> None:
         layer["class_name"] = layer["class_name"].replace("Scale", "Attention")
 
 
+@pytest.mark.slow("cudnn_convert/keras/config", "cudnn_convert/verification")
 def test_a_class_of_a_name_that_keras_got_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_attention.py").write_text("from scale_for_tf_keras import Scale as Attention\n")
     monkeypatch.chdir(tmp_path)

@@ -18,13 +18,8 @@ FIRST = {
     ("keras-2.2.4", "weights_and_yaml", "onnx"),
     ("tf.keras-1.8.0", "imdb_bidirectional", "keras"),
     ("tf.keras-1.15.5", "stateful", "keras"),
-    ("tf.keras-2.15.1", "siamese", "keras"),
-    ("keras-3.8.0", "ocr", "onnx"),
-    ("keras-3.3.3", "weights_alone", "onnx"),
-    ("keras-3.8.0", "imdb_masked", "keras"),
     ("keras-3.10.0", "ner_tagger_archive", "onnx"),
     ("keras-3.15.1", "char_rnn_archive", "onnx"),
-    ("tf.keras-2.16.2", "ner_tagger", "keras"),
 }
 CASES = [
     (writer, name, form)

@@ -54,6 +54,7 @@ def cases(names: tuple[str, ...], first: str) -> list[Any]:
     ]
 
 
+@pytest.mark.first("onnx-1.15.5-lstm_float16")
 @pytest.mark.parametrize(("form", "name"), cases(WITH_GRAPH, "1.15.5-lstm_bi_2l_states"))
 def test_large_weights_answer_as_tensorflow_1_did(form: str, name: str, tmp_path: Path) -> None:
     sample = fixture(name)

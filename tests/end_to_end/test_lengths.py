@@ -36,6 +36,7 @@ def drawn(steps: int) -> np.ndarray:
     return np.float32(np.random.default_rng(5).standard_normal([steps, BATCH, INPUTS]))
 
 
+@pytest.mark.first("1-onnx")
 @pytest.mark.parametrize("form", ["onnx", pytest.param("savedmodel", marks=pytest.mark.every)])
 @pytest.mark.parametrize("steps", [1, 7, 30])
 def test_lengths_stay_within_a_fixed_number_of_steps(tmp_path: Path, form: str, steps: int) -> None:

@@ -136,7 +136,16 @@ _COSTLY: Final = frozenset(
     }
 )
 #: Files whose first row takes more than a second; other tests provoke each.
-_DEAR: Final = frozenset({"pipeline.py", "plan/streaming.py", "batch/jobs.py", "keras/trace.py"})
+_DEAR: Final = frozenset(
+    {
+        "pipeline.py",
+        "plan/streaming.py",
+        "batch/jobs.py",
+        "keras/trace.py",
+        "options.py",
+        "targets/fused_ops.py",
+    }
+)
 #: What is typed each time beside the first of its file: test_attacks.py provokes it, but takes seconds.
 _ALWAYS: Final = frozenset(
     {"verification/feeds.py: needs more", "keras/build_keras3.py: a model that Keras 3 can build"}

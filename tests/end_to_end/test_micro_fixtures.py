@@ -36,6 +36,7 @@ def ask(session: onnxruntime.InferenceSession, feeds: Arrays) -> Arrays:
     return dict(zip(keys, session.run(keys, feeds), strict=True))
 
 
+@pytest.mark.first("keyword_torch-weights")
 @pytest.mark.parametrize("name", some(FIRST, *(name for name in CASES if name not in FIRST)))
 def test_each_source_answers_as_the_trained_network_did(tmp_path: Path, name: str) -> None:
     case = CASES[name]

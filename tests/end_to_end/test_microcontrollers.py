@@ -71,6 +71,7 @@ def runtimes() -> list[str]:
     return ["lite", "micro"] if HAS_MICRO else ["lite"]
 
 
+@pytest.mark.slow("cudnn_convert/artifacts", "cudnn_convert/verification/pieces")
 @pytest.mark.parametrize("name", some(FIRST, *(name for name in CASES if name not in FIRST)))
 def test_float_files_answer_as_the_trained_networks_did(tmp_path: Path, name: str) -> None:
     case, file = CASES[name], tmp_path / "model.tflite"

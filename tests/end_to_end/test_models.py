@@ -138,7 +138,7 @@ def tiered(calls: Iterable[tuple[str, str]]) -> Iterator[Any]:
         yield pytest.param(name, wanted, marks=marks, id=f"{wanted}-{name}")
 
 
-@pytest.mark.first("onnx-crf_tagger", "onnx-gru_speech", "onnx-ocr_crnn")
+@pytest.mark.first("onnx-gru_speech")
 @pytest.mark.parametrize(("name", "wanted"), tiered(CALLS))
 def test_the_command_of_the_readme(answered: Any, name: str, wanted: str) -> None:
     compared(answered(name, wanted), name)
@@ -163,6 +163,7 @@ def test_every_readme_has_a_command_for_each_format() -> None:
         assert formats == {"savedmodel", "onnx"} | ({"keras"} if name == CHARACTERS else set())
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize("wanted", some(["onnx"], "savedmodel", "keras"))
 @pytest.mark.xdist_group(f"models-{CHARACTERS}")
 def test_what_was_read_before_changes_what_comes_next(answered: Any, tmp_path: Path, wanted: str) -> None:
@@ -177,6 +178,7 @@ def test_what_was_read_before_changes_what_comes_next(answered: Any, tmp_path: P
     assert np.abs(found - second["next"]).max() > 0.1
 
 
+@pytest.mark.first("char_lm", "seq2seq")
 @pytest.mark.parametrize("name", MODELS)
 def test_inspect_prints_a_command(name: str) -> None:
     found = cudnn_convert.inspect(source(name))

@@ -57,6 +57,7 @@ def test_of_graphs_of_equal_tags_the_others_can_be_chosen(tmp_path: Path) -> Non
     assert (ended.code, ended.stdout.count("--tag=wanted"), ended.stdout.count("--tag=gpu")) == (0, 1, 0)
 
 
+@pytest.mark.slow("cudnn_convert/graph", "cudnn_convert/plan")
 def test_keys_of_signs_that_flags_use(tmp_path: Path) -> None:
     """The artifact has them, `verify` pairs by them, and what is printed repeats the conversion."""
     source = tmp_path / "source"

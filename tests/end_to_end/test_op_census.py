@@ -58,6 +58,7 @@ ROWS = [
 NUMBERS = needs("tensorflow", 2, 20, why="its interpreter clamps infinities, as it runs without XNNPACK")
 
 
+@pytest.mark.first("onnx of others", "onnx of types", "tflite of nothing")
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[NUMBERS] if kind == "tflite of numbers" else []) for kind in WITNESSES]
 )

@@ -46,6 +46,7 @@ def test_it_is_said_and_left_alone(tmp_path: Path, source: Path, form: str) -> N
     assert not out.exists()
 
 
+@pytest.mark.slow("cudnn_convert/graph/passes", "cudnn_convert/verification")
 def test_states_of_an_archive_are_written(tmp_path: Path) -> None:
     report = cudnn_convert.convert(ARCHIVES[0], tmp_path / "out", states=True)
     assert report.verification is not None
@@ -72,6 +73,7 @@ def test_a_copy_is_made_where_one_is_wanted(tmp_path: Path, source: Path) -> Non
     assert cudnn_convert.verify(source, tmp_path / "out").passed
 
 
+@pytest.mark.first("portable-frozen")
 @pytest.mark.parametrize("form", ["frozen", "onnx"])
 @pytest.mark.parametrize("source", sources("portable"))
 def test_other_formats_are_made_of_it(tmp_path: Path, source: Path, form: str) -> None:

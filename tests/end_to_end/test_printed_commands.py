@@ -281,6 +281,7 @@ def test_those_chosen_are_there() -> None:
     assert PATIENTS.keys() >= SOME
 
 
+@pytest.mark.first("1.15.5-saved_model_words", "keras-2.2.4-custom_layer", "1.15.5-state_lstm")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=tier(first=name in SOME)) for name in PATIENTS])
 def test_the_printed_command_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)

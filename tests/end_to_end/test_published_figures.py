@@ -66,6 +66,7 @@ def test_the_reference_gives_what_cudnn_gave(name: str) -> None:
     assert max(distances.values()) <= get_bound(NETWORKS[name]), distances
 
 
+@pytest.mark.first("contrib-lstm-onnx", "contrib-gru-onnx", "contrib-tanh-onnx", "torch-relu-onnx")
 @pytest.mark.parametrize(
     ("name", "form"),
     [

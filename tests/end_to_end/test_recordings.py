@@ -108,13 +108,7 @@ def test_a_recording_holds_what_the_sample_does(case: Case) -> None:
     assert "CPU" in [device["type"] for device in meta["devices"]]
 
 
-@pytest.mark.first(
-    "saved_model_words-1.15.5.npz-savedmodel",
-    "twins_training-1.15.5.npz-onnx",
-    "state_lstm-1.15.5.npz-onnx",
-    "params_lstm_bi-1.4.1.npz-onnx",
-    "lstm_bi_2l_states-1.15.0-python2.7.npz-savedmodel",
-)
+@pytest.mark.first("state_lstm-1.15.5.npz-onnx", "twins_training-1.15.5.npz-onnx")
 @pytest.mark.parametrize(
     ("case", "form"),
     [
@@ -132,6 +126,7 @@ def test_an_artifact_answers_as_it_was_recorded(tmp_path: Path, case: Case, form
     assert len(found.feeds) == len(case.fixture.feeds())
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize("form", [pytest.param("savedmodel", marks=pytest.mark.every), "onnx"])
 def test_an_artifact_of_what_tensorflow_1_4_made_itself(tmp_path: Path, form: str) -> None:
     """The original ran there, and no program of ours before it was recorded."""
@@ -145,6 +140,7 @@ def test_an_artifact_of_what_tensorflow_1_4_made_itself(tmp_path: Path, form: st
     assert (found.recording["tensorflow"], found.recording["file"]) == ("1.4.1", "golden.npz")
 
 
+@pytest.mark.first("params_lstm_bi-1.4.1.npz")
 @pytest.mark.parametrize(
     "case",  # TensorFlow 1.15's recording and an older one's
     [pytest.param(one, id=one.file, marks=tier(first=one in (FIRST, LAST))) for one in CASES],
@@ -201,6 +197,7 @@ def test_the_report_says_who_judged(tmp_path: Path) -> None:
     assert told["python"].startswith("3.7")
 
 
+@pytest.mark.slow("cudnn_convert/cli", "cudnn_convert/verification")
 def test_tf32_widens_the_bound_and_is_said(tmp_path: Path) -> None:
     def change(arrays: dict[str, np.ndarray]) -> None:
         meta = json.loads(arrays["meta"].tobytes())

@@ -96,6 +96,7 @@ def given(feeds: dict[str, np.ndarray]) -> dict[str, Any]:
     return {key: tf.constant(value) for key, value in feeds.items()}
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow", "cudnn_convert/recurrences")
 @each(first=newest("lstm", "stateful"))
 def test_objects_and_functions_stay(repaired, sample: Export) -> None:
     before, after = (sorted(seen(path)) for path in (sample.path, repaired(sample)))
@@ -243,6 +244,7 @@ def test_a_layer_of_keras_calls_it(repaired, sample: Export, endpoint: str) -> N
     right(sample, endpoint, answer)
 
 
+@pytest.mark.slow()
 @pytest.mark.first("keras-3.15.1-signatures")
 @each(*FEW, *newest("signatures", "raw_ops"), first=newest("signatures"))
 def test_it_is_loaded_and_saved_again(repaired, tmp_path: Path, sample: Export) -> None:
@@ -254,6 +256,7 @@ def test_it_is_loaded_and_saved_again(repaired, tmp_path: Path, sample: Export) 
         right(sample, name, lambda feeds, name=name: loaded.signatures[name](**given(feeds)))
 
 
+@pytest.mark.slow()
 @each(
     *(*FEW, *newest("signatures", "with_vocabulary"), OLDEST),
     first=[*newest("lstm", "with_vocabulary"), OLDEST],

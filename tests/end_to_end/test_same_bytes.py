@@ -79,12 +79,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     process.close()
 
 
-@pytest.mark.first(
-    "1.12.3-while_refine-onnx",
-    "1.15.5-v3_lengths_time_major-savedmodel",
-    "1.15.5-gru_bi-onnx",
-    "1.15.5-twins_training-checkpoint",
-)
+@pytest.mark.first("1.15.5-gru_bi-onnx", "1.15.5-v3_lengths_time_major-savedmodel")
 @pytest.mark.parametrize(
     ("name", "form"), [pytest.param(*job, marks=tier(first=job in SOME)) for job in JOBS]
 )

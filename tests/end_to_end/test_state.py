@@ -47,14 +47,7 @@ def begun(sample: Fixture, path: Path) -> Path:
     return path
 
 
-@pytest.mark.first(
-    "1.15.5-state_scalar-onnx",
-    "1.15.5-state_lstm-savedmodel",
-    "1.15.5-state_gru_resource-onnx",
-    "1.15.5-state_lstm-onnx",
-    "1.15.5-state_reset-onnx",
-    "1.15.5-state_lstm-checkpoint",
-)
+@pytest.mark.first("1.15.5-state_reset-onnx", "1.15.5-state_scalar-onnx")
 @pytest.mark.parametrize(
     ("sample", "form"),
     [
@@ -106,6 +99,7 @@ def test_a_session_over_a_saved_model_goes_on_too(tmp_path: Path, sample: Fixtur
                 assert_close(found[key], feed[name])
 
 
+@pytest.mark.slow("cudnn_convert/verification/ops", "cudnn_convert/verification/pieces")
 @pytest.mark.parametrize("form", FIRST_TWO)
 def test_a_verification_leaves_the_artifact_as_it_is(tmp_path: Path, form: str) -> None:
     cudnn_convert.convert(LSTM.prefix, tmp_path / "out", format=form)
@@ -305,6 +299,7 @@ def test_a_variable_declared_without_a_shape(tmp_path: Path, form: str) -> None:
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.first("true-savedmodel", "true-onnx")
 @pytest.mark.parametrize("form", FIRST_TWO)
 @pytest.mark.parametrize("reset", ["true", "false"])
 def test_a_reset_that_is_bound(tmp_path: Path, reset: str, form: str) -> None:

@@ -120,13 +120,7 @@ CASES = [
 ]
 
 
-@pytest.mark.first(
-    "1.15.5-keras_lstm_states-savedmodel",
-    "1.15.5-keras_lstm-onnx",
-    "1.15.5-iterator_input-onnx",
-    "1.15.5-op_proj_double-onnx",
-    "1.15.5-rnn_relu_uni_2l-onnx",
-)
+@pytest.mark.first("1.15.5-op_proj_double-onnx")
 @pytest.mark.parametrize(("sample", "form"), CASES)
 def test_chunks_answer_as_tensorflow_1_did_to_the_whole(tmp_path: Path, sample: Fixture, form: str) -> None:
     report, job = streamed(sample, form, tmp_path)
@@ -139,6 +133,7 @@ def test_chunks_answer_as_tensorflow_1_did_to_the_whole(tmp_path: Path, sample: 
     assert judged(sample, report, Path(job["answers"]))
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize(
     ("sample", "form"),
     [
@@ -234,6 +229,7 @@ def test_the_command_that_inspect_prints(tmp_path: Path, monkeypatch: pytest.Mon
             assert_close(given, expected)
 
 
+@pytest.mark.slow("cudnn_convert/plan", "cudnn_convert/verification")
 def test_a_saved_model_has_both_signatures_in_both_loaders(tmp_path: Path) -> None:
     """`serving_default` begins anew in every call; what streams begins where it is told to."""
     sample = fixture("1.15.5-lstm_uni_3l")
@@ -261,6 +257,7 @@ def test_a_saved_model_has_both_signatures_in_both_loaders(tmp_path: Path) -> No
     assert np.abs(whole["probs"] - feed["probs:0"]).max() > 1e-3
 
 
+@pytest.mark.slow("cudnn_convert/plan", "cudnn_convert/verification")
 @pytest.mark.parametrize(
     "form", [pytest.param(one, marks=tier(first=one == "savedmodel")) for one in FORMATS]
 )
@@ -271,6 +268,7 @@ def test_a_saved_model_of_tensorflow_2_streams(tmp_path: Path, form: str) -> Non
     assert cudnn_convert.verify(source, tmp_path / "out").passed
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
 def test_keras_opens_a_batch_that_its_states_held_fixed(tmp_path: Path) -> None:
     sample = keras_fixture("keras-2.2.4-stateful_lstm")
     report = cudnn_convert.convert(sample.path, tmp_path / "out", format="onnx", states=True)
@@ -289,6 +287,7 @@ def test_formats_without_such_inputs_say_so(tmp_path: Path, form: str) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.first("False")
 @pytest.mark.parametrize("states", [False, True])
 def test_inputs_of_the_user_may_leave_the_states_out(tmp_path: Path, states: bool) -> None:
     sample = fixture("1.15.5-keras_lstm_states")

@@ -84,6 +84,7 @@ def recurrent(folder: Path, mode: str, *, time_major: bool, lengths: bool) -> tu
 SIZED = frozenset({"gru-batch-lengths"})
 
 
+@pytest.mark.slow("cudnn_convert/artifacts", "cudnn_convert/lower")
 @pytest.mark.parametrize(
     ("mode", "time_major", "lengths"),
     [
@@ -145,6 +146,7 @@ def test_loops_of_built_in_ops_with_the_weights_in_them(
     assert tflite.flex_ops(Path(report.out)) == ()
 
 
+@pytest.mark.slow("cudnn_convert/verification/ops", "cudnn_convert/verification/pieces")
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("lstm_float16", "float16"), pytest.param("gru_bi_2l_float64", "float64", marks=pytest.mark.every)],
@@ -200,6 +202,7 @@ def test_kernels_of_tensorflow_are_written_only_unproven(tmp_path: Path) -> None
         cudnn_convert.verify(source, out)
 
 
+@pytest.mark.slow("cudnn_convert/lower", "cudnn_convert/targets")
 def test_an_op_that_tensorflow_lite_lacks_is_refused_with_a_cut(tmp_path: Path) -> None:
     sample = fixture("1.15.5-project_reader")
     with pytest.raises(UnsupportedModelError) as refused:
@@ -241,6 +244,7 @@ def converted(sample: KerasFixture, folder: Path) -> tuple[cudnn_convert.Report,
     return report, job | names
 
 
+@pytest.mark.slow("cudnn_convert/verification/ops", "cudnn_convert/verification/pieces")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=tier(first=name == KERAS[0])) for name in KERAS])
 def test_answers_as_keras_did(tmp_path: Path, name: str) -> None:
     sample = keras_fixture(name)
@@ -300,6 +304,7 @@ def activation_in_a_branch(folder: Path) -> Path:
     return source
 
 
+@pytest.mark.slow("cudnn_convert/verification/ops", "cudnn_convert/verification/pieces")
 def test_a_branch_keeps_the_activation_behind_its_product(tmp_path: Path) -> None:
     """The converter makes a fully connected layer of both, and a product without an activation of that."""
     source, out = activation_in_a_branch(tmp_path), tmp_path / "out.tflite"

@@ -101,6 +101,7 @@ def tiered() -> Iterator[Any]:
         yield pytest.param(heading, marks=() if heading in TYPED else pytest.mark.slow(*files))
 
 
+@pytest.mark.first("Unknown layer: 'CuDNNLSTM'", "Troubleshooting")
 @pytest.mark.parametrize("heading", tiered())
 def test_what_is_typed_prints_what_is_shown_and_helps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heading: str

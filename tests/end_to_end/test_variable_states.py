@@ -138,6 +138,7 @@ def call_as_user(report: Any, out: Path, form: str, calls: list[dict[str, Any]],
         ]
 
 
+@pytest.mark.slow("cudnn_convert/plan", "cudnn_convert/verification")
 @combinations(
     lambda layers, whole, form: (layers, whole, form) == (gru, False, "onnx"),
     ids=lambda value: getattr(value, "__name__", None),

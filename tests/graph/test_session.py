@@ -101,6 +101,7 @@ def with_session(out: Path, words: list[list[str]]) -> np.ndarray:
         return session.run("scores:0", {"words:0": words})
 
 
+@pytest.mark.first("file")
 @pytest.mark.parametrize(
     ("fill", "order"),
     [(from_constants, [0, 1, 2, 3]), (from_file, [0, 1, 2, 3]), (imported, [3, 2, 1, 0])],
@@ -210,6 +211,7 @@ def test_no_path_of_the_graph_is_followed(tmp_path: Path) -> None:
             cudnn_convert.convert(prefix, tmp_path / "out", outputs=["scores"])
 
 
+@pytest.mark.first("checkpoint")
 @pytest.mark.parametrize("form", ["onnx", "frozen", "checkpoint"])
 def test_a_format_that_cannot_fill_a_table(tmp_path: Path, form: str) -> None:
     prefix = source(tmp_path / "source", from_constants)

@@ -116,17 +116,17 @@ def test_comparisons_near_their_bounds_are_named_and_fail_where_that_is_asked(tm
 
 
 @pytest.mark.parametrize(
-    ("seconds", "over", "refused"), [(100, False, False), (110, True, False), (170, True, True)]
+    ("seconds", "over", "refused"), [(100, False, False), (110, True, False), (130, True, True)]
 )
 def test_costs_are_held_against_a_budget(
     monkeypatch: pytest.MonkeyPatch, seconds: int, over: bool, refused: bool
 ) -> None:
-    """A machine whose loop takes twice as long has twice the seconds."""
+    """A machine on which the work takes twice as long has twice the seconds."""
     monkeypatch.setattr(budget, "SECONDS", 100)
-    monkeypatch.setitem(budget.LOOP, sys.version_info.minor, 1.0)
+    monkeypatch.setitem(budget.WORK, sys.version_info.minor, 1.0)
     cost = budget.Cost(2 * seconds, (1.5, 2.5))
     assert (cost.scaled, cost.is_over, cost.is_refused) == (seconds, over, refused)
-    assert f"{seconds} where the loop takes 1.00 s: " in cost.describe()
+    assert f"{seconds} where it takes 1.000 s: " in cost.describe()
     assert ("over the budget of 100" in cost.describe()) == over
 
 

@@ -216,6 +216,7 @@ def test_copies_that_agree_with_a_forget_bias_are_one(tmp_path: Path) -> None:
     assert one.copies == "both, agree"
 
 
+@pytest.mark.first("1.15.5-two_layers")
 @pytest.mark.parametrize(
     "name", ["1.15.5-two_layers", "1.15.5-keras_lstm", "1.15.5-while_rows", "1.15.5-cond"]
 )

@@ -193,9 +193,7 @@ def compared(made: Any, path: Path, **options: Any) -> None:
         np.testing.assert_allclose(np.asarray(other), np.asarray(one), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.first(
-    "time_distributed-keras", "frozen_inside-h5", "cells-keras", "attention-keras", "images-h5"
-)
+@pytest.mark.first("cells-keras")
 @pytest.mark.parametrize(
     ("name", "form"),
     [pytest.param(name, form, marks=tier(first=is_first(name, form))) for name in MODELS for form in READERS],

@@ -92,7 +92,7 @@ def simple_rnn(x: Array, kept: Array, h: Array, weights: list[Array], first: Arr
     return np.stack(steps, 1)
 
 
-@pytest.mark.first("2.1.6-True", "2.2.4-tf-False", "2.3.1-False", "2.13.0-False")
+@pytest.mark.first("2.1.6-True")
 @pytest.mark.parametrize(
     ("version", "unroll"),
     [
@@ -208,6 +208,7 @@ def test_inference_has_no_dropout_and_the_moving_averages() -> None:
     assert not {op for op in ops(found) if "Random" in op or "Placeholder" in op} - {"Placeholder"}
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize("form", ["onnx", pytest.param("savedmodel", marks=tier(first=False))])
 def test_a_plain_layer_beside_a_recurrence_carries_its_state(tmp_path: Path, form: str) -> None:
     """Behind a mask, over calls in a row; its own Keras is the judge."""
@@ -360,6 +361,7 @@ def answered(report: cudnn_convert.Report, feeds: dict[str, np.ndarray]) -> dict
     return runner(report)(feeds)
 
 
+@pytest.mark.slow("cudnn_convert/keras", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize(
     ("path", "form"),
     [
@@ -392,6 +394,7 @@ def saved(folder: Path, *layers: Any, shape: tuple[int | None, ...], **named: An
     return model, path
 
 
+@pytest.mark.first("value1-False")
 @pytest.mark.parametrize(("value", "is_read"), [(None, True), ([0], False)])
 def test_an_initializer_of_a_newer_keras(tmp_path: Path, value: Any, is_read: bool) -> None:
     """Such as `input_axes`, which Keras 3.15 writes and Keras 3.12 does not take."""
@@ -416,6 +419,7 @@ def test_an_initializer_of_a_newer_keras(tmp_path: Path, value: Any, is_read: bo
     np.testing.assert_allclose(answer, model(x).numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow("cudnn_convert/keras", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize("form", [pytest.param(form, marks=tier(first=form == "onnx")) for form in FORMATS])
 def test_masked_steps_are_zero(tmp_path: Path, form: str) -> None:
     layers = keras.layers
@@ -561,6 +565,7 @@ def test_no_module_that_a_file_names_is_imported(tmp_path: Path, monkeypatch: py
     assert "evil" not in sys.modules
 
 
+@pytest.mark.slow("cudnn_convert/keras", "cudnn_convert/verification/ops")
 def test_a_mask_beside_a_cudnn_layer(tmp_path: Path) -> None:
     """Keras 3 holds the mask of an Embedding as an operation of the model."""
     words, x = tf_keras.Input((None,), name="words"), tf_keras.Input((None, 3), name="x")

@@ -51,6 +51,7 @@ def test_blocks_of_others_stay(shape: tuple[int | None, ...]) -> None:
     assert image_blocks.widen_blocks(whole) is whole
 
 
+@pytest.mark.slow("cudnn_convert/artifacts", "cudnn_convert/verification/ops")
 def test_tensorflow_lite_runs_them(tmp_path: Path) -> None:
     source, out = tmp_path / "model.pb", tmp_path / "out.tflite"
     source.write_bytes(dilated().as_graph_def().SerializeToString())

@@ -42,6 +42,7 @@ def drawn(*, has_functions: bool) -> tf.Graph:
     return graph
 
 
+@pytest.mark.slow("cudnn_convert/artifacts", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize("has_functions", [False, True])
 def test_a_loop_has_what_stands_around_it_too(tmp_path: Path, *, has_functions: bool) -> None:
     """Loops of TensorFlow 1 and 2; their constants stand in them, or come from outside."""

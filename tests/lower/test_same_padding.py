@@ -32,6 +32,7 @@ def answer(graph: Any, x: Any) -> Any:
         return opened.run("y:0", {"x:0": x})
 
 
+@pytest.mark.first("True-True")
 @pytest.mark.parametrize("depthwise", [False, True])
 @pytest.mark.parametrize("is_open", [False, True])
 def test_every_size_gets_the_padding_of_same(*, depthwise: bool, is_open: bool) -> None:
@@ -73,6 +74,7 @@ def test_others_stay() -> None:
     assert same_padding.replace_padding(source) is source
 
 
+@pytest.mark.slow("cudnn_convert/lower", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize("has_functions", [False, True])
 def test_they_see_their_image_in_tensorflow_lite(tmp_path: Path, *, has_functions: bool) -> None:
     """By themselves, and as the first op of a branch and of a loop; with XNNPACK they would give zeros."""
@@ -97,6 +99,7 @@ def test_they_see_their_image_in_tensorflow_lite(tmp_path: Path, *, has_function
         assert_close(cudnn_convert.run(out, data={"x": x}).outputs[0]["y"], draw(tf.constant(x)).numpy())
 
 
+@pytest.mark.slow("cudnn_convert/lower", "cudnn_convert/verification/ops")
 def test_a_lite_file_pads_every_size(tmp_path: Path) -> None:
     def draw(x: Any) -> Any:
         return convolve(convolve(convolve(x, (1, 2), 2), (2, 1), 3, depthwise=True), (2, 3), 4)

@@ -76,6 +76,7 @@ def run_search(kind: str, dtype: Any, scale: str, logits_axis: int | None) -> di
     return answers
 
 
+@pytest.mark.first("sample-float16-logits-1")
 @pytest.mark.parametrize(
     ("kind", "dtype", "scale", "logits_axis"),
     [

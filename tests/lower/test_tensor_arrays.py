@@ -168,6 +168,7 @@ def lite_answer(graph: Graph) -> Any:
     return run.get_tensor(result["index"])
 
 
+@pytest.mark.first("one_loop_in_another-last", "read_in_any_order-open")
 @pytest.mark.parametrize("shape", some([OPEN, LAST], STEPS, FIXED), ids=["open", "last", "steps", "fixed"])
 @pytest.mark.parametrize("build", BUILDS)
 def test_tensorflow_lite_answers_as_tensorflow_did(build: Any, shape: Any) -> None:

@@ -39,6 +39,7 @@ def kinds(graph: Any) -> set[int]:
     return found & FLOATS
 
 
+@pytest.mark.first("float16")
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 def test_every_float_becomes_float32(dtype: str) -> None:
     case = Case(Mode.GRU, 1, 2, dtype=dtype)

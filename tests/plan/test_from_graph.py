@@ -213,6 +213,7 @@ def test_the_flags_repeat_the_plan(given: dict[str, Any]) -> None:
     assert ops(repeated.graph) == ops(made.graph)
 
 
+@pytest.mark.slow("cudnn_convert/graph", "cudnn_convert/plan")
 @pytest.mark.skipif(
     not (REAL / "calamari" / "model.ckpt.meta").is_file(), reason=f"no Calamari model under {REAL}"
 )
@@ -259,6 +260,7 @@ def test_variables_without_a_value_are_named_with_the_nearest() -> None:
     )
 
 
+@pytest.mark.first("onnx-reference")
 @pytest.mark.parametrize("kind", ["reference", "resource"])
 @pytest.mark.parametrize("form", ["savedmodel", "frozen", "onnx"])
 def test_a_variable_that_is_an_output_is_its_value(tmp_path: Path, kind: str, form: str) -> None:
@@ -276,6 +278,7 @@ def test_a_variable_that_is_an_output_is_its_value(tmp_path: Path, kind: str, fo
     np.testing.assert_array_equal(found["w"], W)
 
 
+@pytest.mark.first("frozen")
 @pytest.mark.parametrize("form", ["savedmodel", "frozen", "onnx"])
 def test_an_input_can_be_an_output(tmp_path: Path, form: str) -> None:
     with drawing() as graph:

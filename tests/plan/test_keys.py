@@ -35,7 +35,7 @@ def in_tflite(out: Path, feed: dict[str, Any]) -> Any:
     return tf.lite.Interpreter(str(out)).get_signature_runner()(**feed)["y"]
 
 
-@pytest.mark.first("self-.tflite-in_tflite", "lambda--in_saved_model")
+@pytest.mark.first("lambda--in_saved_model")
 @pytest.mark.parametrize(("suffix", "call"), [("", in_saved_model), (".tflite", in_tflite)])
 @pytest.mark.parametrize("reserved", ["lambda", "self"])
 def test_an_input_is_called_by_no_word_that_python_reserves(

@@ -10,7 +10,7 @@ import tensorflow as tf
 from support import asking_graphs
 from support.graphs import BLOB, drawing, lstm, placeholder, saved, variable
 from support.keras3_samples import exported
-from support.samples import FIXTURES, STATEFUL, Fixture, fixture
+from support.samples import FIXTURES, LONG, STATEFUL, Fixture, fixture
 from support.tiers import tier
 
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError
@@ -78,10 +78,14 @@ def of(sample: Fixture) -> Plan:
     return planned(sample.prefix, **flags)
 
 
+def is_first(sample: Fixture) -> bool:
+    return sample.name.startswith("1.15.5") and sample.folder.name not in LONG
+
+
 @pytest.mark.parametrize(
     "sample",
     [
-        pytest.param(sample, marks=tier(first=sample.name.startswith("1.15.5")), id=sample.name)
+        pytest.param(sample, marks=tier(first=is_first(sample)), id=sample.name)
         for sample in (*FIXTURES, *STATEFUL)
     ],
 )

@@ -43,6 +43,7 @@ def many() -> Any:
     return tf_keras.Model([x, pieces], [last, layers.GRU(2)(first), *ends, each])
 
 
+@pytest.mark.slow("cudnn_convert/reference", "cudnn_convert/verification/ops")
 def test_layers_are_fused_nodes_that_answer_as_keras(tmp_path: Path) -> None:
     made = many()
     source = save(made, tmp_path)
@@ -58,6 +59,7 @@ def test_layers_are_fused_nodes_that_answer_as_keras(tmp_path: Path) -> None:
         np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow("cudnn_convert/keras", "cudnn_convert/verification/ops")
 def test_layers_are_asked_by_themselves_in_a_keras_file(tmp_path: Path) -> None:
     x = layers.Input([6, 5], name="x")
     nested = [layers.LSTM(5, name="same", **STEPS), layers.GRU(5, name="after", **STEPS)]
@@ -73,6 +75,7 @@ def test_layers_are_asked_by_themselves_in_a_keras_file(tmp_path: Path) -> None:
     assert names == {"lstm_cell", "same", "after", "each", "forward_same", "backward_same"}
 
 
+@pytest.mark.first("LSTM-activation")
 @pytest.mark.parametrize(
     ("layer", "change"),
     [

@@ -6,6 +6,7 @@ import dataclasses
 from itertools import chain
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import by_hand
@@ -63,6 +64,7 @@ def test_the_input_size_follows_from_the_length(found: Sizes) -> None:
         assert parameter_blob.solve_input_size(length + 1, found) is None
 
 
+@pytest.mark.slow("cudnn_convert/model.py", "cudnn_convert/weights")
 @given(sizes(plain=True), st.sets(st.sampled_from(["mode", "layers", "directions", "units"])))
 @examples(60, runs=False)
 def test_the_truth_is_among_the_sizes_that_fit(found: Sizes, known: set[str]) -> None:

@@ -42,6 +42,7 @@ def in_a_graph(run: Run, lowering: str, form: WeightForm | None = None) -> list[
         return list(running.run(outputs, {f"{key}:0": value for key, value in run.given.items()}))
 
 
+@pytest.mark.slow("cudnn_convert/graph/passes", "cudnn_convert/lower/tensorflow")
 @pytest.mark.first("gru")
 @modes(Mode.LSTM, Mode.GRU)
 @given(data=st.data(), lowering=st.sampled_from(LOWERINGS))
@@ -83,6 +84,7 @@ def in_a_function(run: Run, arrays: Any, layout: layouts.Layout, lowering: str) 
     return [value.numpy() for value in found[: run.outputs]]
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow", "cudnn_convert/reference")
 @modes(Mode.RNN_TANH)
 @given(data=st.data(), lowering=st.sampled_from(LOWERINGS))
 @examples(6)
@@ -96,6 +98,7 @@ def test_a_blob_taken_apart_at_run_time(mode: Mode, data: st.DataObject, lowerin
     run.judged(found, BOUNDS[run.dtype])
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow", "cudnn_convert/reference")
 @modes(Mode.LSTM, among=[Mode.LSTM, Mode.GRU])
 @given(data=st.data(), lowering=st.sampled_from(LOWERINGS))
 @examples(6)

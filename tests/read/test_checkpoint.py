@@ -308,6 +308,7 @@ def test_a_checkpoint_without_its_graph_has_its_weights(tmp_path: Path) -> None:
     assert sorted(model.variables) == sorted(expected.variables)
 
 
+@pytest.mark.first("graph.pb")
 @pytest.mark.parametrize("name", ["graph.pbtxt", "graph.pb", "other.meta"])
 def test_a_checkpoint_takes_its_graph_from_a_file(tmp_path: Path, name: str) -> None:
     """Of `tf.train.write_graph`, text or binary, or of another checkpoint: with TensorFlow's answers."""
@@ -329,6 +330,7 @@ def test_a_checkpoint_takes_its_graph_from_a_file(tmp_path: Path, name: str) -> 
     artifacts.agree(sample, report, tmp_path / "answers.npz", bound=1e-5)
 
 
+@pytest.mark.slow("cudnn_convert/read", "cudnn_convert/verification")
 def test_a_graph_that_no_saver_has_touched(tmp_path: Path) -> None:
     """Without a Saver's ops, keys are the names of variables, and those of contrib's layers are known."""
     sample = fixture("1.15.5-gru_bi")

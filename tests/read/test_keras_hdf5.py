@@ -545,6 +545,7 @@ def ours(path: Path) -> dict[str, list[np.ndarray]]:
     return {name: [tensor.read() for _, tensor in weights] for name, weights in found.weights.items()}
 
 
+@pytest.mark.slow("cudnn_convert/keras/config", "cudnn_convert/read")
 def test_the_order_is_that_of_keras_itself(tmp_path: Path) -> None:
     """The lists of tf_keras's own layers are the judge."""
     tf_keras.backend.clear_session()

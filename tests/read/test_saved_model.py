@@ -120,6 +120,7 @@ def test_the_graph_without_tags_is_taken_where_none_is_to_serve(tmp_path: Path) 
     assert line == f"{TAGS}: --tag: expected one of serve | serve,gpu, found no tags"
 
 
+@pytest.mark.first("onnx-default_output")
 @pytest.mark.parametrize(("form", "key"), [("onnx", "default_output"), ("savedmodel", "default")])
 def test_an_output_with_the_key_of_an_input(tmp_path: Path, form: str, key: str) -> None:
     folder = changed(tmp_path, TAGS, hub)

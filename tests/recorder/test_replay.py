@@ -133,6 +133,7 @@ def missing(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.first("outputs_rnn_tanh.npz")
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_recorded_outputs_are_the_reference_s(name: str) -> None:
     assert load(DATA / name)[0]["about"]["source"] == "device", "only a device's outputs are a recording"
@@ -265,6 +266,7 @@ def test_replay_accepts_the_formula_s_offsets(made: tuple[Path, rec.Results]) ->
     assert offset_disagreements(made[0] / "offsets.npz") == []
 
 
+@pytest.mark.slow("cudnn_convert/reference")
 def test_nothing_is_missing_in_a_complete_folder(made: tuple[Path, rec.Results]) -> None:
     assert missing(made[0]) == []
 

@@ -89,6 +89,7 @@ def run_reference(case: rec.Op, given: dict[str, np.ndarray], lengths: np.ndarra
     return [y, *states][: 3 if case.mode == "lstm" else 2]
 
 
+@pytest.mark.first("gru", "rnn_tanh")
 @pytest.mark.parametrize("mode", rec.GATES)
 def test_ops_compute_what_the_reference_does(mode: str) -> None:
     cases = [case for case in OPS if case.mode == mode and results()[case.name]["status"] == "ok"]

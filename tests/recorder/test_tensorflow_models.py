@@ -35,6 +35,7 @@ MODELS = tuple(
 needs_models = pytest.mark.skipif(not (REAL / "medaka").is_dir(), reason=f"no real models at {REAL}")
 
 
+@pytest.mark.first("drop_in/rnn_relu-uni-2l")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in FIRST else pytest.mark.every) for name in DROP_INS]
 )

@@ -107,6 +107,7 @@ def test_runs_of_several_processes_are_one() -> None:
     assert second == runs[1]
 
 
+@pytest.mark.slow()
 def test_rounds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 4 ms: four calls of the quick one, one of the slow one, each after a pause and a call.
 

@@ -128,6 +128,7 @@ def test_a_sample_has_each_kind_and_is_always_the_same() -> None:
     assert len(draw_sample(every[:3], 9, seed=1)) == 3
 
 
+@pytest.mark.slow()
 def test_what_a_believer_misses(tmp_path: Path, runtime: Any) -> None:
     """A proof that calls all equal misses each corruption that counts, those of gates among them."""
     intact, *found = attacked(tmp_path, runtime, Fake("equal"))

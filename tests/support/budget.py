@@ -1,51 +1,60 @@
-"""The CPU seconds that the first tier may take.
+"""The CPU seconds that the first tier may take, on any machine.
 
-A loop of additions is timed before the tests and after them, and a run's seconds are divided by the loop's.
-That takes out the speed of the processor. It does not take out that of its memory.
+Each process that runs tests times a fixed piece of work between them, all through the run. The CPU seconds of
+the run are divided by those of the work. A slower processor or memory makes both longer, and so do others
+that use them meanwhile.
 """
 
 from __future__ import annotations
 
+import gc
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-#: CPU seconds that the first tier may take on the machine of `LOOP`, beside the models of `samples.REAL`.
-#: 2,058 were measured. It is to come down, never to go up.
-SECONDS = 2100
-#: CPU seconds of `time_loop` there (AMD EPYC 7003, two cores), by Python's minor version.
-LOOP = {10: 1.85, 11: 1.3, 12: 1.9, 13: 2.05}
-#: A run that is dearer by more than this share of the budget fails where `--within-budget` is given. One
-#: machine took 1,042 CPU seconds on a day and 1,397 on another, for tests that were a twentieth more, while
-#: the loop took 0.58 and 0.60 s: the loop does not see other users of the memory.
-EXCESS = 0.6
+#: CPU seconds that the first tier may take where `time_work` takes `WORK`.
+SECONDS = 720
+#: CPU seconds of `time_work` between the tests on an AMD EPYC 9004 with two cores, by Python's minor version.
+WORK = {10: 0.1, 11: 0.1, 12: 0.1, 13: 0.1}
+#: A run that is dearer by more than this share of the budget fails where `--within-budget` is given.
+EXCESS = 0.2
+#: CPU seconds of tests after which the work is timed again.
+BETWEEN = 5.0
+#: Nodes of the graph that `time_work` makes. They take more than a core's own cache, as the tests' graphs do.
+_NODES = 2**16
+#: With this multiplier and a summand of 1, every node comes once (the theorem of Hull and Dobell).
+_STRIDE = 7917
 
 
-def time_loop() -> float:
-    """CPU seconds of 20 million additions: twenty times the median of seven rounds of a million."""
-    return 20 * statistics.median(_time_million() for _ in range(7))
-
-
-def _time_million() -> float:
+def time_work() -> float:
+    """CPU seconds that it takes to make a graph of small objects, to index it and to walk it."""
+    collects = gc.isenabled()
+    gc.disable()
     begin = time.process_time()
-    total = 0
-    for number in range(1_000_000):
-        total += number
-    return time.process_time() - begin
+    nodes = [(f"node_{number}", [f"node_{(number * _STRIDE + 1) % _NODES}"]) for number in range(_NODES)]
+    index, name, seen = dict(nodes), "node_1", set[str]()
+    while name not in seen:
+        seen.add(name)
+        (name,) = index[name]
+    seconds = time.process_time() - begin
+    if collects:
+        gc.enable()
+    return seconds
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run took, and the loop before and after it: CPU seconds."""
+    """What a run took, and each piece of work between its tests: CPU seconds."""
 
     seconds: float
-    loops: tuple[float, float]
+    works: Sequence[float]
 
     @property
     def scaled(self) -> float:
-        """CPU seconds that the run would have taken on the machine of `LOOP`."""
-        return self.seconds * LOOP[sys.version_info.minor] / statistics.mean(self.loops)
+        """CPU seconds that the run would have taken where the work takes `WORK`."""
+        return self.seconds * WORK[sys.version_info.minor] / statistics.mean(self.works)
 
     @property
     def is_over(self) -> bool:
@@ -57,10 +66,10 @@ class Cost:
 
     def describe(self) -> str:
         """The line that a run prints."""
-        loops = " and ".join(f"{loop:.2f}" for loop in self.loops)
         verdict = "over the budget" if self.is_over else "within the budget"
+        usual, mean = WORK[sys.version_info.minor], statistics.mean(self.works)
         return (
-            f"CPU seconds: {self.seconds:.0f}, a loop before and after: {loops} s; "
-            f"{self.scaled:.0f} where the loop takes {LOOP[sys.version_info.minor]:.2f} s: "
+            f"CPU seconds: {self.seconds:.0f}, while a piece of work took {mean:.3f} s "
+            f"({len(self.works)} times); {self.scaled:.0f} where it takes {usual:.3f} s: "
             f"{verdict} of {SECONDS}"
         )

@@ -37,7 +37,7 @@ AS_SAVED_MODEL = frozenset(
 FIRST = {
     "savedmodel": frozenset(
         "block_cell_bidirectional cond gru_uni_2l iterator_input keras_go_backwards lstm_bi_2l_states "
-        "lstm_float16 op_proj_lstm partitioned rnn_relu_uni_2l rnn_tanh_uni v3_batch_major v3_gru_lengths "
+        "lstm_float16 op_proj_lstm rnn_relu_uni_2l rnn_tanh_uni v3_batch_major v3_gru_lengths "
         "v3_lengths_batch_major while_rows".split()
     ),
     "frozen": frozenset("cond frozen_layer_norm lstm_bi_2l_states while_rows".split()),
@@ -53,19 +53,26 @@ CHOOSING = frozenset(
     "horovod horovod_gathered lengths_mask printed_scatter regression target_saver two_heads".split()
 )
 #: Those that are converted in the first tier too.
-CHOSEN = frozenset("averages_saver cond_training_default horovod lengths_mask printed_scatter".split())
+CHOSEN = frozenset("cond_training_default horovod".split())
 #: Of plans and readers that others have: repeats, and what goes to another format in the first tier.
 ALIKE = frozenset(
-    "bilstm_tagger block_cell_bidirectional block_cell_clip block_fused_clip block_fused_peephole "
-    "block_fused_stacked build_prefix checkpoint_v1 checkpoint_v1_sharded compatible_gru_loop cond_in_while "
-    "dataset_input decode_beam dropout_placeholder frozen_layer_norm frozen_text gru_bi horovod "
-    "keras_gru_bi keras_lstm keras_siamese keras_tagger lstm_uni_3l mirrored multi_worker op_auto_gru "
-    "op_auto_linear op_proj_plain "
-    "op_skip_relu partitioned project_agent project_characters project_handwriting project_music "
-    "project_pointer project_reader project_speech project_tasks project_translation "
-    "queue_input rnn_relu_bi rnn_tanh_bi_2l same_sizes statistics_flag "
-    "statistics_layers statistics_slim twins_backprop "
-    "v3_lengths_batch_major while_nested while_refine".split()
+    "bilstm_tagger block_cell_bidirectional block_cell_clip block_cell_loop block_fused_clip "
+    "block_fused_lengths block_fused_peephole block_fused_stacked build_prefix checkpoint_sharded "
+    "checkpoint_v1 checkpoint_v1_sharded compatible_gru_loop cond_in_while dataset_input "
+    "decode_attention decode_beam dropout_in_loop dropout_needs_set dropout_placeholder frozen_binary "
+    "frozen_layer_norm frozen_text gru_bi horovod iterator_input keras_gru_bi keras_lstm keras_siamese "
+    "keras_tagger lstm_uni_3l mirrored multi_worker op_auto_gru op_auto_linear op_proj_plain "
+    "op_skip_relu partitioned project_agent project_characters project_forecast project_handwriting "
+    "project_music project_pointer project_reader project_speech project_tasks project_translation "
+    "queue_input rnn_relu_bi rnn_tanh_bi_2l same_sizes saved_model_tags saved_model_words "
+    "statistics_by_hand statistics_flag statistics_layers statistics_slim towers_split twins_backprop "
+    "twins_training two_layers v3_lengths_batch_major while_nested while_refine".split()
+)
+#: Graphs of thousands of nodes; test_choose_outputs.py plans those among which the user has a choice.
+LONG = frozenset(
+    "cond_in_while decode_attention decode_beam dropout_in_loop keras_tagger project_agent "
+    "project_characters project_handwriting project_music project_pointer project_reader "
+    "project_speech project_tasks project_translation statistics_slim".split()
 )
 #: Refused, or told of, with flags that test_printed_commands.py takes literally: plans that others have too.
 ASKING = frozenset("string_outputs phase unknown_rank two_lookups".split())
@@ -73,8 +80,7 @@ ASKING = frozenset("string_outputs phase unknown_rank two_lookups".split())
 OLDER = {
     "1.2.1": frozenset("op_auto_lstm params_relu_2l".split()),
     "1.3.0": frozenset("params_gru_bi_2l params_tanh_2l".split()),
-    "1.8.0": frozenset("twins_training while_refine".split()),
-    "1.12.3": frozenset("gru_bi keras_lstm_states".split()),
+    "1.12.3": frozenset(["gru_bi"]),
 }
 
 

@@ -165,6 +165,7 @@ def test_weights_without_a_graph_need_no_tensorflow() -> None:
     assert done.stdout.split("\n")[0] == "[]"
 
 
+@pytest.mark.slow("cudnn_convert/artifacts", "cudnn_convert/verification")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_file_is_the_arrays_and_what_they_are(tmp_path: Path, form: str) -> None:
     source = fixture("1.15.5-lstm_bi_2l_states").prefix

@@ -27,6 +27,7 @@ def golden(sample: Any) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.
     )  # type: ignore[return-value]
 
 
+@pytest.mark.first("checkpoint")
 @pytest.mark.parametrize(
     "form", ["savedmodel", "frozen", "checkpoint", "onnx", pytest.param("tflite", marks=pytest.mark.every)]
 )

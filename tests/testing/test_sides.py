@@ -165,16 +165,7 @@ KINDS: dict[str, Open] = {
 }
 
 
-@pytest.mark.first(
-    ".keras",
-    "a SavedModel",
-    "tf_keras",
-    "a concrete function",
-    "a tf.function",
-    "a loaded SavedModel",
-    ".h5 of tf_keras",
-    "ONNX",
-)
+@pytest.mark.first("a concrete function", ".h5 of tf_keras", "ONNX")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_right_model_passes_and_a_wrong_one_fails(
     kind: str, lstm: Any, feeds: list[dict[str, np.ndarray]], tmp_path: Path
@@ -287,6 +278,7 @@ def test_one_array_in_and_one_out_need_no_names(lstm: Any, tmp_path: Path) -> No
             assert_equivalent(ours, lambda x: lstm.swapped()(x)["h"], x)
 
 
+@pytest.mark.slow("cudnn_convert/testing", "cudnn_convert/verification")
 def test_layers_for_training_are_as_in_inference(lstm: Any, feeds: Any, tmp_path: Path) -> None:
     """Dropout is off, and what a model was compiled with is not needed."""
     for library in (keras, tf_keras):

@@ -145,6 +145,7 @@ def test_records_are_shared_out_as_one_process_draws_them(folder: Path, records:
     assert share.calls >= 4
 
 
+@pytest.mark.slow("cudnn_convert/feeds", "cudnn_convert/storage")
 def test_a_shard_has_some_calls_and_bounded_bytes(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = Data(records, RECORDS["features"], batch=2, limit=11, seed=3)
     calls = read_calls(given)

@@ -66,6 +66,7 @@ def test_every_gate_is_where_the_map_says(tmp_path: Path) -> None:
             np.testing.assert_allclose(here, total, rtol=1e-6)
 
 
+@pytest.mark.first("npz")
 @pytest.mark.parametrize("form", ["savedmodel", "onnx", "npz"])
 def test_without_an_artifact_it_is_what_a_conversion_writes(tmp_path: Path, form: str) -> None:
     cudnn_convert.convert(SOURCE, tmp_path / "out", format=form, verify=False)
@@ -160,6 +161,7 @@ TARGETS = {
 ENDS = {("savedmodel", GRU), ("checkpoint", LSTM), *(("onnx", source) for source in (LSTM, GRU, KERAS))}
 
 
+@pytest.mark.first("onnx-gru")
 @combinations(
     lambda *case: case in ENDS,
     ids=lambda value: {LSTM: "lstm", GRU: "gru", KERAS: "keras"}.get(value, value),
@@ -400,6 +402,7 @@ def tied(case: Case) -> np.ndarray:
     return blob
 
 
+@pytest.mark.slow("cudnn_convert/lower/onnx", "cudnn_convert/verification/ops")
 @pytest.mark.first("onnx-flags0", "onnx-flags1")
 @pytest.mark.parametrize(
     ("form", "flags"),

@@ -61,6 +61,7 @@ def in_a_loop(x: Any, k: Any) -> Any:
     return tf.while_loop(lambda step, y: step < k, body, [0, x])[1]
 
 
+@pytest.mark.first("branches", "one_branch")
 @pytest.mark.parametrize(
     "build", [branches, one_index_twice, one_in_another, one_branch, several_outputs, in_a_loop]
 )

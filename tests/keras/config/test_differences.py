@@ -85,6 +85,7 @@ def test_formats_of_layers_get_no_layer_that_later_versions_compute_otherwise(
     assert told in str(refusal.value) and "write --format savedmodel" in str(refusal.value)
 
 
+@pytest.mark.first("tf.keras-2.15.1-masked_SimpleRNN_unrolled-h5")
 @pytest.mark.parametrize(
     ("writer", "case", "form"),
     [

@@ -30,6 +30,7 @@ def test_numbers_are_sorted_in_their_own_type(x: np.ndarray) -> None:
     agree(lambda x: tf.math.top_k(x, 3).indices, x)
 
 
+@pytest.mark.first("_min-int64")
 @NUMBERS
 @pytest.mark.parametrize("op", [raw.Sum, raw.Max, raw.Min])
 def test_numbers_are_reduced_in_their_own_type(op: Any, x: np.ndarray) -> None:
@@ -72,6 +73,7 @@ def test_the_larger_of_two_integers(op: Any) -> None:
     agree(op, INT64, INT64[::-1].copy())
 
 
+@pytest.mark.first("ends3")
 @pytest.mark.parametrize("ends", [(7.0, 0.0, -0.7), (0.0, 0.3, 0.1), (3.0, -0.5, -0.7), (1.0, 1.0, 0.5)])
 def test_a_range_of_floats_has_as_many_numbers_as_their_type_counts(ends: tuple[float, ...]) -> None:
     for dtype in (np.float32, np.float64):
@@ -110,6 +112,7 @@ def test_segments_add_up_and_multiply_in_their_own_type(x: np.ndarray) -> None:
     agree(tf.math.segment_sum, rows, np.array([0, 0, 2, 2]), opsets=SINCE)
 
 
+@pytest.mark.first("int64", "uint64")
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64"])
 def test_bits_are_shifted_with_their_sign(dtype: str) -> None:
     limits = np.iinfo(dtype)

@@ -96,6 +96,7 @@ def test_an_unknown_rank_is_refused_where_it_counts(build: Any, op: str, why: st
     assert reason.startswith(f"y: expected an op that ONNX has, found {op} ({why})")
 
 
+@pytest.mark.first("float16", "bool")
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "bool"])
 def test_values_of_repeated_indices_add_up(dtype: str) -> None:
     updates = values(6, 3, dtype=dtype)
@@ -116,6 +117,7 @@ def test_repeated_indices_are_refused_where_one_value_would_win() -> None:
     )
 
 
+@pytest.mark.first("int32")
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
 def test_integers_are_divided_down(dtype: str) -> None:
     limits = np.iinfo(dtype)

@@ -31,6 +31,7 @@ def test_the_nearest_row_is_that_of_tensorflow(corners: bool, halves: bool) -> N
             np.testing.assert_array_equal(picked, expected[0, :, 0, 0], err_msg=f"{old} to {new}")
 
 
+@pytest.mark.first("11")
 @pytest.mark.parametrize("opset", [11, 18])
 def test_sizes_and_types_of_images(opset: int, tmp_path: Path) -> None:
     """Fixed sizes and fed ones, of floats and of bytes, and a convolution whose sum gets two biases."""

@@ -279,6 +279,7 @@ def ops(sizes: Sizes, dtype: str = "float32", lowering: str = "fast") -> collect
     return found
 
 
+@pytest.mark.first("sizes3-float32-portable-0", "sizes5-float32-fast-0")
 @pytest.mark.parametrize(
     ("sizes", "dtype", "lowering", "expected"),
     [

@@ -201,6 +201,7 @@ def test_a_skipped_input(mode: Mode, op: str) -> None:
 NETWORKS = [(1, 1, False), (2, 2, True), (3, 1, False)]
 
 
+@pytest.mark.first("3-1-False-5-fast")
 @combinations(
     lambda network, projection, _: (network, projection) in {(NETWORKS[1], 3), (NETWORKS[2], UNITS)},
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, tuple) else None,
@@ -248,6 +249,7 @@ def test_a_projection_without_an_inverse_takes_the_loop() -> None:
     assert not uses_block(case.recurrence(), "fast")
 
 
+@pytest.mark.first("projection-fast")
 @combinations(
     lambda part, lowering: lowering == "fast" or part == "projection",
     part=["kernel", "recurrent_kernel", "projection"],
@@ -542,11 +544,7 @@ def close(found: Sequence[Array], expected: Sequence[Array], dtype: str) -> None
         np.testing.assert_allclose(one, other, atol=FUNCTION_BOUNDS[dtype], rtol=FUNCTION_BOUNDS[dtype])
 
 
-@pytest.mark.first(
-    "lstm-1x1-CudnnRNNV2-float32",
-    "gru-1x1-CudnnRNNV3-float64-batch_major",
-    "lstm-1x1-CudnnRNNV3-float32-projection_3",
-)
+@pytest.mark.first("lstm-1x1-CudnnRNNV3-float32-projection_3")
 @combinations(lambda case: case in BLOBS, ids=label, case=dict.fromkeys([*BLOBS, *MORE_BLOBS]))
 def test_a_blob(tmp_path: Path, case: Case) -> None:
     """It stays a blob and is taken apart in every call; rows of length 0 and runs of no step among them."""
@@ -604,6 +602,7 @@ MATRICES = {
 }
 
 
+@pytest.mark.first("portable-lstm-float32-full")
 @combinations(
     lambda *case: case in MATRICES,
     ids=lambda value: {True: "ragged", False: "full"}[value] if isinstance(value, bool) else None,

@@ -255,6 +255,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.first("doubled tuples", "a far place of the memo", "long names")
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_bomb_takes_little_time_and_memory(bomb: str) -> None:
     before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()

@@ -186,6 +186,7 @@ def test_a_cell_or_projection_that_is_missing_is_told() -> None:
         find(narrow)
 
 
+@pytest.mark.first("1.15.5-lstm_float16-safetensors")
 @pytest.mark.parametrize("form", ["npz", "safetensors"])
 @pytest.mark.parametrize(
     "name", ["1.15.5-lstm_bi_2l_states", "1.15.5-gru_bi", "1.15.5-v3_batch_major", "1.15.5-lstm_float16"]

@@ -377,6 +377,7 @@ def test_a_flipped_bit_anywhere_is_found(tmp_path: Path, place: int) -> None:
         tensors(prefix)["x"].read()
 
 
+@pytest.mark.first("checkpoint_sharded")
 @pytest.mark.parametrize("name", ["gru_bi", "checkpoint_sharded", "checkpoint_v1", "checkpoint_v1_sharded"])
 def test_a_checkpoint_without_a_graph_needs_no_tensorflow(tmp_path: Path, name: str) -> None:
     for path in fixture(f"1.15.5-{name}").folder.iterdir():

@@ -64,6 +64,7 @@ def test_what_is_wrong_stays_so_without_names(tmp_path: Path, monkeypatch: pytes
     assert not out.exists()
 
 
+@pytest.mark.slow("cudnn_convert/lower/onnx", "cudnn_convert/verification/ops")
 def test_a_size_that_is_compared_is_reached(tmp_path: Path) -> None:
     """`where(steps * rows > 40, hidden(y), seen(y))`: ordinary inputs have fewer, or many more."""
     import numpy as np

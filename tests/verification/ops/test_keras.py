@@ -49,6 +49,7 @@ def layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return source
 
 
+@pytest.mark.first("hidden")
 @pytest.mark.parametrize("name", ["hidden", "gate"])
 def test_a_wrong_layer_of_keras_is_seen(name: str, layers: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.h5"
@@ -64,6 +65,7 @@ def test_a_wrong_layer_of_keras_is_seen(name: str, layers: Path, tmp_path: Path)
         cudnn_convert.verify(layers, out)
 
 
+@pytest.mark.first("float32")
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 def test_a_mask_of_ids_that_the_data_lacks_is_seen(dtype: str, tmp_path: Path) -> None:
     """A mask goes beside the values from layer to layer, and leaves out the steps whose id is 0."""

@@ -108,6 +108,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
+@pytest.mark.first("greater_or_equal")
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_wrong_region_is_seen_without_outputs(name: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
     source, out = pair
@@ -120,6 +121,7 @@ def test_a_wrong_region_is_seen_without_outputs(name: str, pair: tuple[Path, Pat
     assert not report.passed, report
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
 def test_a_model_without_a_list_of_names_is_asked_by_regions(pair: tuple[Path, Path], tmp_path: Path) -> None:
     source, out = pair
     model = onnx.load(str(out))

@@ -19,12 +19,14 @@ WRONG = [
 ]
 
 
+@pytest.mark.first("tiny_recurrent_kernel_transposed-corrupt.onnx-by itself: layer 0 forward: ")
 @pytest.mark.parametrize(("name", "artifact", "reason"), WRONG)
 def test_a_hidden_part_that_is_wrong_is_refused(name: str, artifact: str, reason: str) -> None:
     with pytest.raises(VerificationError, match=reason):
         cudnn_convert.verify(HIDDEN / name / "source.pb", HIDDEN / name / artifact)
 
 
+@pytest.mark.slow("cudnn_convert/verification/ops", "cudnn_convert/verification/pieces")
 @pytest.mark.parametrize("name", ["visible_beside_hidden", "zero_kernel"])
 def test_the_same_artifact_without_a_fault_is_equal(name: str) -> None:
     proof = cudnn_convert.verify(HIDDEN / name / "source.pb", HIDDEN / name / "intact.onnx")

@@ -122,6 +122,7 @@ def missing(node: Any) -> Any:
     raise KeyError(node.name)
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize("form", ["savedmodel", "checkpoint"])
 def test_other_formats_of_graphs(form: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
     source, _ = pair

@@ -50,6 +50,7 @@ def turn_greater(model: Any) -> None:
             code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.GREATER_EQUAL
 
 
+@pytest.mark.slow("cudnn_convert/verification/ops", "cudnn_convert/verification/pieces")
 @pytest.mark.parametrize("change", [zero_hidden, turn_greater])
 def test_a_wrong_part_of_a_lite_file_is_seen(
     change: Callable[[Any], None], lite: tuple[Path, Path], tmp_path: Path

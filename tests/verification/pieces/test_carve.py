@@ -69,6 +69,7 @@ def refused(source: Path, artifact: Path, node: str) -> None:
     assert f"recurrence {node}, by itself: layer " in str(caught.value)
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize(
     ("name", "node"),
     [
@@ -90,6 +91,7 @@ def test_a_frozen_recurrence_is_asked_at_the_root_in_a_loop_and_in_a_branch(
     refused(source, out, node)
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow", "cudnn_convert/verification")
 def test_each_loop_of_a_layer_is_gone_round(tmp_path: Path) -> None:
     """Three loops, one after the other, take 16, 4 and 1 steps an iteration."""
     out = tmp_path / "frozen.pb"
@@ -98,6 +100,7 @@ def test_each_loop_of_a_layer_is_gone_round(tmp_path: Path) -> None:
     refused(source, out, "cudnn_gru/CudnnRNN")
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/pieces")
 @pytest.mark.parametrize("form", ["savedmodel", "checkpoint"])
 def test_variables_are_those_of_the_artifact(form: str, tmp_path: Path) -> None:
     source, proof = converted("lstm_bi_2l_states", form, tmp_path / "out")

@@ -56,6 +56,7 @@ def without_lengths(graph: Any, nodes: list[Any]) -> None:
     nodes[0].input[4] = ""
 
 
+@pytest.mark.slow("cudnn_convert/verification/ops", "cudnn_convert/verification/pieces")
 @pytest.mark.parametrize(
     ("change", "what"),
     [

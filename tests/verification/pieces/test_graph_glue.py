@@ -17,6 +17,7 @@ from cudnn_convert.errors import VerificationError
 from cudnn_convert.model import Mode
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/pieces")
 @pytest.mark.first("savedmodel")
 @pytest.mark.parametrize("form", ["frozen", "savedmodel", "checkpoint"])
 def test_the_glue_of_a_graph_is_run_by_itself(form: str, tmp_path: Path) -> None:

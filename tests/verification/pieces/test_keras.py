@@ -16,6 +16,7 @@ from cudnn_convert.errors import VerificationError
 KERAS = ROOT / "tests/data/keras/keras-2.2.4"
 
 
+@pytest.mark.slow("cudnn_convert/keras", "cudnn_convert/verification/ops")
 @pytest.mark.first("keras-2.2.4/nested-keras-3")
 @pytest.mark.parametrize(
     ("name", "form", "layers"),
@@ -58,6 +59,7 @@ def test_a_single_weight_of_a_layer_is_seen(tmp_path: Path) -> None:
     assert wrong.piece.endswith("backward_cu_dnnlstm_1")
 
 
+@pytest.mark.slow("cudnn_convert/artifacts", "cudnn_convert/verification")
 def test_arrays_are_asked_as_their_file_documents_them(tmp_path: Path) -> None:
     source, out = KERAS / "bidirectional" / "model.h5", tmp_path / "out.npz"
     proof = cudnn_convert.convert(source, out, format="npz").verification

@@ -48,7 +48,7 @@ def nudged(value: np.ndarray) -> np.ndarray:
     return made
 
 
-@pytest.mark.first("lstm_bi_2l_states", "cond", "op_proj_lstm")
+@pytest.mark.first("op_proj_lstm")
 @pytest.mark.parametrize("name", NESTED)
 def test_every_layer_is_asked_and_a_single_weight_is_seen(name: str, tmp_path: Path) -> None:
     source, out, proof = converted(name, tmp_path)

@@ -58,6 +58,7 @@ def nudge(file: Path) -> None:
     flatbuffer_utils.write_model(model, str(file))
 
 
+@pytest.mark.first("while_refine")
 @pytest.mark.parametrize("name", NESTED)
 def test_every_layer_is_asked_and_a_single_weight_is_seen(name: str, tmp_path: Path) -> None:
     sample, out = fixture(f"1.15.5-{name}"), tmp_path / "model.tflite"
