@@ -7,6 +7,7 @@ is a copy of this one, so that nothing is imported anew; where the system has no
 from __future__ import annotations
 
 import faulthandler
+import gc
 import multiprocessing
 import os
 import signal
@@ -81,6 +82,8 @@ class Apart:
             self._process = os.fork()
         if self._process == 0:
             try:
+                # Destructors of sessions in the original's garbage wait for threads that a copy lacks.
+                gc.freeze()
                 self._pipe.close()
                 _serve(other, self._make, parent)
             finally:
