@@ -19,7 +19,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from support.package_modules import imported, module_name, trees  # noqa: E402
+from support.package_modules import imported, module_name, nodes, trees  # noqa: E402
 
 from cudnn_convert.formats import Format  # noqa: E402
 
@@ -46,11 +46,11 @@ def list_variant_questions() -> list[str]:
     for path, tree in trees().items():
         asserted = {
             id(node)
-            for statement in ast.walk(tree)
+            for statement in nodes(tree)
             if isinstance(statement, ast.Assert)
             for node in ast.walk(statement)
         }
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.Compare) and id(node) not in asserted and _asks_variant(node):
                 found.append(f"{path}:{node.lineno}")
     return found
@@ -69,7 +69,7 @@ def list_questions_after_singles() -> list[str]:
     """Conditions that ask whether a plan has single recurrences."""
     found = []
     for path, tree in trees().items():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.If | ast.IfExp | ast.While):
                 parts = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
                 parts = [part.operand if isinstance(part, ast.UnaryOp) else part for part in parts]
@@ -82,7 +82,7 @@ def list_repeated_classes() -> dict[str, list[str]]:
     """Class names that several modules define with different meanings, and the modules."""
     modules: dict[str, set[str]] = defaultdict(set)
     for path, tree in trees().items():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.ClassDef):
                 modules[node.name.strip("_")].add(str(path))
     return {

@@ -301,7 +301,6 @@ def test_a_projection_is_refused(out: Path) -> None:
     assert caught.value.reasons == (f"{expected}; take another format",)
 
 
-@pytest.mark.slow("cudnn_convert/targets", "cudnn_convert/verification")
 @pytest.mark.first("CONTRIB-compatible-fast", "LSTM_CELL-lstm_block-fast", "BASIC_LSTM_CELL-basic_lstm-fast")
 @pytest.mark.mutant
 @pytest.mark.parametrize("lowering", ["fast", "portable"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from support.package_modules import PACKAGE, imported, imports, module_name, trees
+from support.package_modules import PACKAGE, imported, imports, module_name, nodes, trees
 from support.samples import ROOT
 
 #: The syntax tree of each module by its name in the package.
@@ -187,7 +187,7 @@ def test_only_the_command_line_talks() -> None:
     for module, tree in MODULES.items():
         calls = {
             node.func.id
-            for node in ast.walk(tree)
+            for node in nodes(tree)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
         assert room(module) == "cli" or not calls & {"print", "exit", "quit"}, module

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from support.flag_messages import PACKAGE, pieces
+from support.flag_messages import pieces
+from support.package_modules import nodes, trees
 
 from cudnn_convert.options import READING, Options, flag_of
 
@@ -63,7 +64,7 @@ def is_message(node: ast.AST) -> bool:
 
 def reads(tree: ast.AST) -> Iterator[str]:
     """The expressions that look into a message, or compare it."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Compare(left=left, ops=ops, comparators=[*values]) if any(
                 isinstance(op, ast.In | ast.NotIn | ast.Eq | ast.NotEq) for op in ops
@@ -76,11 +77,7 @@ def reads(tree: ast.AST) -> Iterator[str]:
 
 
 def test_no_code_reads_a_message() -> None:
-    found = {
-        path.relative_to(PACKAGE).as_posix(): [*reads(ast.parse(path.read_text(encoding="utf-8")))]
-        for path in sorted(PACKAGE.rglob("*.py"))
-    }
-    found = {name: read for name, read in found.items() if read}
+    found = {path.as_posix(): lines for path, tree in trees().items() if (lines := [*reads(tree)])}
     assert not {name: read for name, read in found.items() if name not in FOREIGN}
     assert found.keys() == FOREIGN.keys(), "no text is read there any more"
 

@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from support.package_modules import trees
+from support.package_modules import nodes, trees
 
 #: Whole names that say nothing of a value, and how many are bound yet. Lower a number with its names.
 CEILINGS = {"found": 5, "made": 0, "told": 0, "said": 0, "held": 0, "one": 0, "way": 1, "place": 1}
@@ -24,7 +24,7 @@ VERBS = frozenset({"embed", "exceed", "feed", "need", "proceed", "seed", "shed",
 
 def bound(tree: ast.AST) -> Iterator[str]:
     """The names that a module binds: functions, classes, arguments, variables, attributes, aliases."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
@@ -40,7 +40,7 @@ def bound(tree: ast.AST) -> Iterator[str]:
 
 def functions(tree: ast.AST) -> Iterator[str]:
     """The names of functions and methods, without properties, which are values."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(
             "property" in ast.unparse(decorator) for decorator in node.decorator_list
         ):

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from support.samples import ROOT
+from support.package_modules import nodes, trees
 
-PACKAGE: Final = ROOT / "cudnn_convert"
 _FLAG: Final = re.compile(r"--[a-z]")
 #: Calls whose strings are no message: what argparse declares, and patterns.
 _DECLARING: Final = frozenset(
@@ -47,15 +46,14 @@ class Piece:
 @cache
 def pieces() -> tuple[Piece, ...]:
     """All pieces that name a flag, each once."""
-    paths = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "html.py")  # of tags and CSS
-    named = ((path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())) for path in paths)
+    named = ((path.as_posix(), tree) for path, tree in trees().items() if path.name != "html.py")  # of tags
     return tuple(dict.fromkeys(Piece(file, *found) for file, tree in named for found in _texts(tree)))
 
 
 def _texts(tree: ast.AST) -> Iterator[tuple[str, bool]]:
     """Each text, and whether it is a remedy's."""
     left = {id(node) for node in _left(tree)}
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
         if id(node) not in left and (is_text or isinstance(node, ast.JoinedStr)):
             text = _text(node)
@@ -91,7 +89,7 @@ def _value(item: ast.AST) -> str:
 
 def _left(tree: ast.AST) -> Iterator[ast.AST]:
     """Docstrings, the constants of f-strings, and what `_DECLARING` calls take."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Expr):
             yield node.value
         elif isinstance(node, ast.JoinedStr):

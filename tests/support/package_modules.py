@@ -20,6 +20,12 @@ def trees() -> dict[Path, ast.Module]:
     }
 
 
+@cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Every node of a tree in the order of `ast.walk`, listed once."""
+    return tuple(ast.walk(tree))
+
+
 def module_name(path: Path) -> str:
     """The dotted name of a module in the package; that of a folder for its `__init__.py`."""
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
@@ -37,7 +43,7 @@ def imports(node: ast.AST) -> list[str]:
 
 def imported(tree: ast.Module, modules: Container[str]) -> Iterator[str]:
     """The modules of the package that a tree imports anywhere, in functions too."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         for name in imports(node):
             package, _, rest = name.partition(".")
             while rest and rest not in modules:
