@@ -82,7 +82,7 @@ def _compare_rows(whole: Array, alone: Array, axis: int) -> float:
     shape = tuple(slice(min(sizes)) for sizes in zip(*(row.shape for row in rows), strict=True))
     first, second = (row[shape] for row in rows)
     known = np.isfinite(first) & np.isfinite(second)
-    return float(np.max(np.abs(first - second), where=known, initial=0.0))
+    return float(np.max(np.abs(first[known] - second[known]), initial=0.0))
 
 
 def spreads_of(trial: Trial, outputs: Mapping[str, int]) -> dict[str, float]:
