@@ -133,6 +133,7 @@ def test_a_value_that_is_zero_on_both_sides_is_equal(tmp_path: Path) -> None:
     assert report.verification.passed
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
 def test_a_seed_draws_other_inputs_and_is_kept_for_a_later_verification(tmp_path: Path) -> None:
     source, out = fixture("1.15.5-v3_batch_major").prefix, tmp_path / "out.onnx"
     usual = cudnn_convert.convert(source, tmp_path / "usual.onnx", format="onnx").verification

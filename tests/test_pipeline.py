@@ -76,6 +76,7 @@ def test_a_graph_is_indexed_imported_and_copied_a_few_times(
 
 #: A graph that fits is imported with two sets of sizes. The tagger's has a condition that refuses two ways
 #: to call its axes, and then is replaced by a constant.
+@pytest.mark.first("crf_tagger-4")
 @pytest.mark.parametrize(("name", "most"), [("crf_tagger", 2 + 2), ("gru_speech", 2), ("seq2seq", 2)])
 def test_axes_are_named_with_two_sets_of_sizes(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = ROOT / "models" / name / "model.ckpt"
@@ -115,7 +116,7 @@ def test_layers_are_rewritten_and_translated_once(
     assert counts["modern"] == translations
 
 
-@pytest.mark.first("onnx", "savedmodel")
+@pytest.mark.first("onnx")
 @pytest.mark.parametrize("form", ["tflite", "onnx", "savedmodel"])
 def test_an_artifact_that_its_runtime_refuses(form: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another runtime may lack what the model needs. TensorFlow runs the source: there it is our mistake."""

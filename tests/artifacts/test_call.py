@@ -184,6 +184,7 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
     assert line.startswith(f"{tmp_path / 'out.npz'}: ")
 
 
+@pytest.mark.first("source0-TensorFlow SavedModel", "source2-frozen graph")
 @pytest.mark.parametrize(
     ("source", "kind"),
     [

@@ -85,6 +85,7 @@ def test_what_cannot_be_said_on_stderr_changes_nothing(tmp_path: Path, stream: A
         assert worked(tmp_path / "out", 1, stderr=descriptor)[:2] == (0, "answer\n")
 
 
+@pytest.mark.first("2")
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_stream_that_is_not_there_is_no_failure(tmp_path: Path, number: int) -> None:
     """The first file that the command opens must not take its place."""

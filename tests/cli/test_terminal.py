@@ -60,6 +60,7 @@ def test_every_step_is_heard_and_how_much_of_it_is_done(tmp_path: Path) -> None:
     assert calls == sorted(calls)
 
 
+@pytest.mark.first("model.onnx")
 @pytest.mark.parametrize("out", ["saved", "model.onnx"])
 def test_lowering_is_heard_as_bytes_of_weights(tmp_path: Path, out: str) -> None:
     """Of two recurrences: parameters of four gates, each with two biases."""

@@ -106,6 +106,7 @@ def restore(network: Network, session: Any, prefix: Path) -> Any:
     return session.run(network.logits, {network.ids: IDS})
 
 
+@pytest.mark.slow("cudnn_convert/compat", "cudnn_convert/lower/tensorflow")
 def test_both_graphs_and_the_frozen_one_answer_alike(trained: Trained, tmp_path: Path) -> None:
     """Steps 4 to 7: the compatible graph, restored, saved as checkpoint 2, and frozen to a .pb."""
     prefix, expected = trained.prefix, trained.answers

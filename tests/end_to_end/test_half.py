@@ -84,6 +84,7 @@ def test_the_answers_are_floats_of_single(converted: tuple[Path, Path]) -> None:
     assert "tensor(float16)" not in kinds
 
 
+@pytest.mark.slow("cudnn_convert/graph/passes", "cudnn_convert/verification/ops")
 @pytest.mark.parametrize("form", ["onnx", pytest.param("tflite", marks=tier(first=False))])
 def test_weights_that_the_source_has_in_8_bits(tmp_path: Path, form: str) -> None:
     """Each matrix of a frozen graph as `quantize_weights` of TensorFlow 1 stores it, the recurrence's too."""

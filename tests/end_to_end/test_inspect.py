@@ -199,6 +199,7 @@ def of_commands() -> Iterator[Any]:
         yield from tiered(samples, lambda sample: sample.folder.name in RUN)
 
 
+@pytest.mark.first("1.15.5-object_lstm_1l")
 @pytest.mark.parametrize("sample", of_commands())
 def test_the_printed_command_converts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample: Fixture | KerasFixture | Export

@@ -182,6 +182,7 @@ def assert_close_where_valid(
 ALONE: Final = [form for form in FORMATS if form != "savedmodel"]
 
 
+@pytest.mark.first("frozen-with_vocabulary-table hash_table: expected no table in the format")
 @pytest.mark.parametrize(
     ("form", "case", "message"),
     [(form, case, message) for form, cases in REFUSED.items() for case, message in cases.items()],

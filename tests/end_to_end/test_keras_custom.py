@@ -267,7 +267,7 @@ def functional(layer: Any) -> Any:
     return tf_keras.Model(x, layers.Lambda(lambda x, k: x - k, arguments={"k": 0.5}, name="less")(y))
 
 
-@pytest.mark.first("keras", "frozen")
+@pytest.mark.first("keras")
 @pytest.mark.parametrize("form", [pytest.param(form, marks=tier(first=form != "onnx")) for form in FORMATS])
 def test_code_of_a_functional_model_runs_where_its_user_says_so(tmp_path: Path, form: str) -> None:
     """tf_keras builds the layers of a functional model in safe mode, those of a Sequential one never."""

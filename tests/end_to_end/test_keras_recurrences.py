@@ -140,6 +140,7 @@ def test_frozen_graphs_and_saved_models_have_layers_too(tmp_path: Path, name: st
     assert cudnn_convert.verify(FIXTURES / name / source, tmp_path / "out").passed
 
 
+@pytest.mark.slow("cudnn_convert/keras/config", "cudnn_convert/verification/pieces")
 def test_weights_without_a_graph_are_layers(tmp_path: Path) -> None:
     for file in (FIXTURES / "gru_bi").glob("model.ckpt.*"):
         if file.suffix != ".meta":

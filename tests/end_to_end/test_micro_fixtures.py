@@ -87,6 +87,7 @@ def test_a_stream_s_data_has_the_states_of_its_sequences(tmp_path: Path) -> None
     assert float((scores.argmax(axis=1) == case.golden["classes"])[late].mean()) > 0.9
 
 
+@pytest.mark.first("make_motions")
 @pytest.mark.parametrize("make", [make_keywords, make_motions, make_tokens])
 def test_no_test_row_was_trained_on(make: Maker) -> None:
     trained = {row.tobytes() for row in make(TRAINING_ROWS, TRAINING_SEED).inputs}

@@ -127,6 +127,7 @@ def test_other_answers_in_micro_are_refused(tmp_path: Path, monkeypatch: pytest.
     assert not (tmp_path / "m.tflite").exists()
 
 
+@pytest.mark.slow("cudnn_convert/lower", "cudnn_convert/targets")
 def test_an_error_above_the_bound_is_refused(tmp_path: Path) -> None:
     case, data = CASES["tokens_lstm-frozen"], tmp_path / "data.npz"
     np.savez(data, **case.data)

@@ -162,9 +162,7 @@ def test_inputs_that_nothing_reads_stay(tmp_path: Path) -> None:
     np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.first(
-    "keras-3.15.1-with_vocabulary", "keras-3.3.3-masked_last", "keras-3.15.1-lstm", "keras-3.15.1-stateful"
-)
+@pytest.mark.first("keras-3.15.1-lstm", "keras-3.15.1-stateful", "keras-3.15.1-with_vocabulary")
 @each()
 def test_the_rest_of_the_file_stays(repaired, sample: Export) -> None:
     before, after = meta_graph(sample.path), meta_graph(repaired(sample))
@@ -228,6 +226,7 @@ def right(sample: Export, name: str, answer: Any) -> None:
             assert_close_where_valid(signature, call, key, np.asarray(found[key]), bound=bound)
 
 
+@pytest.mark.first("keras-3.15.1-lstm-serving_default")
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 @each(*FEW, *newest("stateful"))
 def test_a_layer_of_keras_calls_it(repaired, sample: Export, endpoint: str) -> None:

@@ -256,6 +256,7 @@ def stored(
     return saved(folder, graph, {"blob": BLOB} if local else {"blob": BLOB, "h": H})
 
 
+@pytest.mark.first("onnx")
 @pytest.mark.parametrize("form", FIRST_TWO)
 def test_a_local_variable_begins_as_its_initializer_says(tmp_path: Path, form: str) -> None:
     report = cudnn_convert.convert(stored(tmp_path), tmp_path / "out", format=form)
@@ -283,6 +284,7 @@ def test_a_local_variable_without_a_constant_to_begin_with(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.first("onnx")
 @pytest.mark.parametrize("form", FIRST_TWO)
 def test_a_variable_declared_without_a_shape(tmp_path: Path, form: str) -> None:
     prefix = stored(tmp_path, shape=None, local=False)

@@ -125,6 +125,7 @@ def test_one_file_takes_every_size(
             np.testing.assert_allclose(found[key], turned, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow("cudnn_convert/artifacts", "cudnn_convert/lower")
 @pytest.mark.parametrize(
     "name",
     [

@@ -37,6 +37,9 @@ CASES = {
 }
 
 
+@pytest.mark.first(
+    "ids=int64[4]", "ids=int32[2,2]", "bits=bits[13]/2", "frames=float32[?,batch,3]", "words=string[2]"
+)
 @pytest.mark.parametrize("spec", CASES)
 def test_every_kind_of_feature(tmp_path: Path, spec: str) -> None:
     (feed,) = read(written(tmp_path), spec).feeds

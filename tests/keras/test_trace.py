@@ -151,6 +151,7 @@ def test_what_later_versions_mask_otherwise_is_noted_for_formats_of_layers() -> 
     assert trace.trace_part(written_by("2.2.4-tf", model(build))).notes == ()
 
 
+@pytest.mark.first("2.2.4-None")
 @pytest.mark.parametrize(("version", "mask"), [("2.2.4", 0.0), ("2.3.1", 0.0), ("2.2.4", None)])
 def test_a_masked_initial_state_is_refused_for_formats_of_layers(version: str, mask: float | None) -> None:
     def build() -> Any:
@@ -240,6 +241,7 @@ def stateful(inside: bool) -> Any:
     return tf_keras.Model(given, LAYERS.Dense(2, name="y")(inner(given)))
 
 
+@pytest.mark.first("outer")
 @pytest.mark.parametrize("inside", [False, True], ids=["outer", "nested"])
 def test_an_output_waits_for_the_states(inside: bool) -> None:
     found = trace.trace_model(model(lambda: stateful(inside)))
@@ -441,6 +443,7 @@ def test_masked_steps_are_zero(tmp_path: Path, form: str) -> None:
     assert not found[1, 2:].any()
 
 
+@pytest.mark.slow("cudnn_convert/keras", "cudnn_convert/verification/ops")
 def test_operations_between_layers_of_keras_3(tmp_path: Path) -> None:
     """A slice, an ellipsis, an array and a tensor are objects in the config, and no layers."""
     keras.utils.set_random_seed(12)
@@ -474,6 +477,7 @@ def test_layers_with_several_lists_of_weights(tmp_path: Path, name: str) -> None
         np.testing.assert_allclose(value, expected.numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow("cudnn_convert/keras", "cudnn_convert/verification/ops")
 def test_the_mask_of_an_embedding_in_hdf5_of_keras_3(tmp_path: Path) -> None:
     """It is an op whose module Keras 3 leaves out there, so that Keras 3 itself does not open the file."""
     rng = np.random.default_rng(18)

@@ -219,6 +219,7 @@ def test_attributes_that_are_not_written_have_their_defaults() -> None:
     close(found["tail"], expected["cs"][-1:], 1e-5)
 
 
+@pytest.mark.first("fused")
 @pytest.mark.parametrize("clip", [-1.0, 0.25], ids=["fused", "loop"])
 def test_half(clip: float) -> None:
     node = Node(clip=clip, dtype=np.float16)

@@ -242,6 +242,7 @@ def test_a_gru_cell_in_a_loop() -> None:
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.first("1-1-VALID")
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize(("stride", "multiplier"), [(1, 1), (2, 3)])
 def test_a_depthwise_convolution_of_open_channels(padding: str, stride: int, multiplier: int) -> None:

@@ -114,6 +114,7 @@ def lists(graph: Graph) -> list[str]:
     return [node.op for node in graph.node if node.op.startswith("TensorList")]
 
 
+@pytest.mark.first("as_many_as_there_are", "that_grows", "fewer_than_there_is_room_for")
 @pytest.mark.parametrize("build", BUILDS)
 def test_a_loop_answers_as_before(build: Any) -> None:
     before = flat(build)

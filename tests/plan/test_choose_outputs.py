@@ -450,6 +450,7 @@ def planned(graph: tf.Graph, **flags: list[str]) -> Plan:
     return plan_graph(model(graph, values), constants=flags.get("set", []), outputs=flags.get("outputs", []))
 
 
+@pytest.mark.first("placeholder", "two", "number", "default")
 @pytest.mark.parametrize(
     ("flag", "inverted", "cure"),
     [

@@ -47,6 +47,7 @@ def is_invertible(run: Run) -> bool:
     return all(np.linalg.cond(projection) < 10 for projection in projections)
 
 
+@pytest.mark.first("rnn_relu")
 @pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 @given(data=st.data())
 @examples(15)

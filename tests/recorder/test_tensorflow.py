@@ -180,6 +180,7 @@ def valid(sample: str, key: str, value: np.ndarray) -> np.ndarray:
     return value[call.valid(value)] if name in each.described["per_step"] and call.lengths else value
 
 
+@pytest.mark.first("keras")
 @pytest.mark.parametrize("kind", ["keras", "keras3_exports"])
 def test_committed_models_answer_on_a_gpu_as_they_are_recorded_to(kind: str) -> None:
     """Keras's own answers on a CPU judge the conversions; cuDNN gives the same ones."""

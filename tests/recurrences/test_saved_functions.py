@@ -66,6 +66,7 @@ def held(node: FunctionRecurrence, meta: Any) -> list[str] | None:
 MATRICES = ["layer/kernel", "layer/recurrent", "layer/bias"]
 
 
+@pytest.mark.first("units-gru")
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
 @pytest.mark.parametrize("units", [UNITS, INPUTS], ids=["units", "as_many_as_inputs"])
 def test_the_three_matrices_of_keras(tmp_path: Path, mode: str, units: int) -> None:
@@ -77,6 +78,7 @@ def test_the_three_matrices_of_keras(tmp_path: Path, mode: str, units: int) -> N
     assert (one.node.time_major, one.node.lengths, one.node.dtype) == (False, False, np.float32)
 
 
+@pytest.mark.first("gru")
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
 def test_however_it_is_packed(tmp_path: Path, mode: str) -> None:
     """Not what the packing is made of counts, but what comes out."""

@@ -161,6 +161,7 @@ def test_a_loop_and_a_crowd_are_no_endless_picture() -> None:
     assert "too many for a picture" in told
 
 
+@pytest.mark.first("weights")
 @pytest.mark.parametrize(
     ("source", "form", "links"),
     [

@@ -154,6 +154,7 @@ def test_what_no_input_shows_does_not_count(tmp_path: Path, runtime: Any) -> Non
     assert (found.outcome, found.counts) == ("no effect", False)
 
 
+@pytest.mark.first("proof2-False", "proof4-True")
 @pytest.mark.parametrize(
     ("proof", "is_failure"),
     [

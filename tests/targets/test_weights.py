@@ -114,6 +114,7 @@ def test_bfloat16_comes_as_float32(tmp_path: Path) -> None:
     assert report.verification.passed
 
 
+@pytest.mark.first("1.15.5-frozen_layer_norm")
 @pytest.mark.parametrize(
     "sample", [pytest.param(one, marks=tier(first=one.is_first("frozen")), id=one.name) for one in FIXTURES]
 )
@@ -133,6 +134,7 @@ def test_every_checkpoint_has_what_inspect_lists(sample) -> None:
     assert {(one.mode, one.units) for one in loaded} == wanted
 
 
+@pytest.mark.slow("cudnn_convert/keras/config", "cudnn_convert/private")
 def test_of_a_keras_model_each_layer() -> None:
     sample = keras_fixture("tf.keras-1.15.5-merge_modes_gru")
     loaded = cudnn_convert.load(sample.path)

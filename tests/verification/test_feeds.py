@@ -537,6 +537,7 @@ def test_one_axis_is_no_sequence() -> None:
     )
 
 
+@pytest.mark.first("masked_last-0.0")
 @pytest.mark.parametrize(("case", "pad"), [("masked", 0), ("masked_last", 0.0), ("go_backwards_masked", 0.0)])
 def test_what_verification_feeds_an_export_of_keras(case: str, pad: Any) -> None:
     made = plan_graph(read(exported(f"keras-3.15.1-{case}").path), signature="serving_default")

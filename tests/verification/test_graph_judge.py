@@ -162,6 +162,7 @@ def test_effects_that_the_outputs_do_not_need_are_no_matter(tmp_path: Path) -> N
     assert not (tmp_path / "written").exists()
 
 
+@pytest.mark.first("True")
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_variable_may_be_written_that_no_output_reads(tmp_path: Path, is_read: bool) -> None:
     """As the seed of a layer with dropout; one that outputs read makes the next answer another one."""

@@ -192,6 +192,7 @@ def test_the_places_of_all_gates_are_different_ones(tmp_path: Path) -> None:
     assert len(places) == 2 * 2 * 2 * 4
 
 
+@pytest.mark.first("onnx-contrib-gates0-onnx")
 @pytest.mark.parametrize(
     ("form", "source_names", "gates", "name"),
     [
@@ -352,6 +353,7 @@ def gates_exchanged(value: np.ndarray) -> None:
     value[1, : 2 * units] = np.roll(value[1, : 2 * units], units, axis=0)
 
 
+@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
 def test_one_bit_of_a_weight_is_missed_in_an_artifact_of_this_tool(tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
     proof = cudnn_convert.convert(GRU_SOURCE, out, format="onnx").verification
@@ -431,6 +433,7 @@ def test_nothing_is_held_against_weights_that_are_alike(form: str, flags: dict, 
     assert (proof.passed, proof.misplaced) == (True, ())
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow", "cudnn_convert/verification")
 def test_biases_may_lie_in_another_order_than_matrices(tmp_path: Path) -> None:
     """A frozen graph rearranges Keras' biases when it runs."""
     source = EXPORTS / "keras-3.15.1" / "float16" / "saved_model"

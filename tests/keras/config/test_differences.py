@@ -109,6 +109,7 @@ def test_masks_go_into_formats(writer: str, case: str, form: str, tmp_path: Path
     assert report.verification.passed
 
 
+@pytest.mark.first("tf.keras-1.13.2-masked_LSTM_begun-lstm")
 @pytest.mark.parametrize(
     ("writer", "case", "layer"),
     [("keras-2.1.6", "Minimum_om", "minimum_1"), ("tf.keras-1.13.2", "masked_LSTM_begun", "lstm")],

@@ -24,6 +24,7 @@ NUMBERS = pytest.mark.parametrize(
 SINCE = OPSETS[1:]
 
 
+@pytest.mark.first("int32")
 @NUMBERS
 def test_numbers_are_sorted_in_their_own_type(x: np.ndarray) -> None:
     agree(lambda x: tf.math.top_k(x, 2).values, x)
@@ -56,6 +57,7 @@ def test_axes_that_are_fed() -> None:
     agree(tf.reduce_sum, DOUBLES, np.array([0], np.int32), opsets=SINCE)
 
 
+@pytest.mark.first("int64", "double")
 @NUMBERS
 def test_numbers_are_told_apart_in_their_own_type(x: np.ndarray) -> None:
     flat = np.concatenate([x, x[::-1]]).reshape(-1)
@@ -100,6 +102,7 @@ def test_sums_of_several_integers_and_permutations_that_are_inverted() -> None:
     agree(tf.math.invert_permutation, np.array([2, 0, 3, 1], np.int32))
 
 
+@pytest.mark.first("int64")
 @pytest.mark.parametrize("x", [INT64, DOUBLES], ids=["int64", "double"])
 def test_segments_add_up_and_multiply_in_their_own_type(x: np.ndarray) -> None:
     rows = (

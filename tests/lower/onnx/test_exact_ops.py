@@ -171,7 +171,7 @@ def test_slices_up_to_the_end() -> None:
     agree(lambda x, n: tf.slice(x, tf.stack([0, 1, n]), [-1, 2, -1]), x, count)
 
 
-@pytest.mark.first("max", "sum")
+@pytest.mark.first("max")
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
 def test_rows_of_no_segment_do_not_count(name: str) -> None:
     reduce = getattr(tf.math, f"unsorted_segment_{name}")
@@ -182,7 +182,7 @@ def test_rows_of_no_segment_do_not_count(name: str) -> None:
     agree(lambda x, ids: reduce(x, ids, 5), infinite, SEGMENTS, opsets=(17,))
 
 
-@pytest.mark.first("min", "mean")
+@pytest.mark.first("min")
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "mean"])
 def test_segments_without_rows(name: str) -> None:
     ids = np.array([0, 0, 2, 2, 2, 5], np.int32)

@@ -101,6 +101,7 @@ def test_states_of_one_row_beside_an_input_of_unknown_many(mode: Mode) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.first("lstm", "rnn_relu", "gru")
 @pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 def test_what_the_loop_gives_is_known_by_its_width_alone(mode: Mode) -> None:
     """A dense layer asks for it; a width taken for the batch would be told to whoever reads the graph."""

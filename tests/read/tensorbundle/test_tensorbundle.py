@@ -279,6 +279,7 @@ CUTS = {"0,100:0,70": (0, 100, 0, 70), "100,200:0,65": (100, 300, 0, 65), "100,2
 ASKED = ["0,100:-", "100,200:0,65", "-:-", "90,20:60,10", "299,1:69,1", "-:64,2", "100,200:-", "5,0:-"]
 
 
+@pytest.mark.first("float32-save", "float32-save_v1", "int16-save", "int16-save_v1")
 @pytest.mark.parametrize("write", [save, save_v1])
 @pytest.mark.parametrize("dtype", [np.float32, np.int16, object])
 def test_any_part_of_a_partitioned_variable(tmp_path: Path, write: Callable[..., Path], dtype: Any) -> None:
@@ -386,6 +387,7 @@ def test_a_checkpoint_without_a_graph_needs_no_tensorflow(tmp_path: Path, name: 
     loads_without_tensorflow(tmp_path)
 
 
+@pytest.mark.first(".keras")
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
 def test_a_keras_file_needs_no_tensorflow_to_be_read(suffix: str) -> None:
     loads_without_tensorflow(next(iter(sorted(DATA.glob(f"keras/**/*{suffix}")))))
@@ -743,6 +745,7 @@ def mutated(held: bytes, changes: Sequence[tuple[int, int, str]]) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.first("1.15.5-partitioned-a value", "1.15.5-partitioned-a block", "1.15.5-checkpoint_v1-a block")
 @pytest.mark.parametrize("deep", [True, False], ids=["a value", "a block"])
 @pytest.mark.parametrize("name", ["1.15.5-partitioned", "1.15.5-checkpoint_v1"])
 @settings(

@@ -50,6 +50,7 @@ def asked(group: str, artifact: Path) -> OpsReport:
     return report
 
 
+@pytest.mark.first("control", "depthwise", "film_pools", "films", "only_onednn", "pools")
 @pytest.mark.parametrize("group", channels_first.GROUPS)
 def test_right_graphs_are_equal_op_by_op(group: str, written: dict[str, Path]) -> None:
     report = asked(group, written[group])

@@ -112,6 +112,7 @@ def test_what_only_later_steps_show_is_seen() -> None:
     assert " of 42 steps: expected " in found.message
 
 
+@pytest.mark.first("shape")
 @pytest.mark.parametrize("missing", ["nan", "shape", "state"])
 def test_an_answer_that_is_none_differs(missing: str) -> None:
     def broken(given: Answer) -> Answer:
