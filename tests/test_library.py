@@ -61,7 +61,7 @@ def test_loggers_are_left_as_they_were(tmp_path: Path) -> None:
     assert {name: logging.getLogger(name).level for name in levels} == levels
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 @IN_FORMATS
 def test_an_artifact_of_ours_is_equal_to_its_source(tmp_path: Path, form: str) -> None:
     source = fixture("1.15.5-dropout_needs_set")
@@ -74,7 +74,7 @@ def test_an_artifact_of_ours_is_equal_to_its_source(tmp_path: Path, form: str) -
     assert contents(tmp_path) == before
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 @pytest.mark.parametrize("form", SINGLE)
 def test_a_single_file_is_equal_to_its_source(tmp_path: Path, form: str) -> None:
     source, out = fixture("1.15.5-v3_batch_major").prefix, tmp_path / SINGLE[form]
@@ -97,7 +97,7 @@ def other_weights(folder: Path) -> Path:
     return prefix
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 @IN_FORMATS
 def test_an_artifact_of_other_weights_is_not_equal(tmp_path: Path, form: str) -> None:
     source = fixture("1.15.5-v3_batch_major").prefix
@@ -133,7 +133,7 @@ def test_a_value_that_is_zero_on_both_sides_is_equal(tmp_path: Path) -> None:
     assert report.verification.passed
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 def test_a_seed_draws_other_inputs_and_is_kept_for_a_later_verification(tmp_path: Path) -> None:
     source, out = fixture("1.15.5-v3_batch_major").prefix, tmp_path / "out.onnx"
     usual = cudnn_convert.convert(source, tmp_path / "usual.onnx", format="onnx").verification

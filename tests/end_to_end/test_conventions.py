@@ -72,7 +72,7 @@ CASES = {
 }
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 @pytest.mark.parametrize(
     "form", [pytest.param(form, marks=tier(first=form == "onnx")) for form in GRAPH_FORMATS]
 )

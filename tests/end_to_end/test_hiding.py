@@ -87,7 +87,7 @@ def require_refused(source: Path, out: Path, **flags: Any) -> None:
     assert result.ops.difference is not None
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/pieces")
+@pytest.mark.slow("cudnn_convert/verification")
 @pytest.mark.parametrize(("name", "form"), cases(product(hidden_recurrences.HIDING, [*GRAPHS, "repaired"])))
 def test_other_weights_around_the_recurrence_of_a_graph_are_refused(
     name: str, form: str, tmp_path: Path

@@ -44,7 +44,7 @@ def build_loops(depth: int) -> Any:
     return graph.as_graph_def()
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 @pytest.mark.parametrize(
     ("functional", "depth", "form"),
     [

@@ -163,7 +163,7 @@ def test_every_readme_has_a_command_for_each_format() -> None:
         assert formats == {"savedmodel", "onnx"} | ({"keras"} if name == CHARACTERS else set())
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 @pytest.mark.parametrize("wanted", some(["onnx"], "savedmodel", "keras"))
 @pytest.mark.xdist_group(f"models-{CHARACTERS}")
 def test_what_was_read_before_changes_what_comes_next(answered: Any, tmp_path: Path, wanted: str) -> None:

@@ -126,7 +126,7 @@ def test_an_artifact_answers_as_it_was_recorded(tmp_path: Path, case: Case, form
     assert len(found.feeds) == len(case.fixture.feeds())
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 @pytest.mark.parametrize("form", [pytest.param("savedmodel", marks=pytest.mark.every), "onnx"])
 def test_an_artifact_of_what_tensorflow_1_4_made_itself(tmp_path: Path, form: str) -> None:
     """The original ran there, and no program of ours before it was recorded."""

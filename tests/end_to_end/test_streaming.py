@@ -133,7 +133,7 @@ def test_chunks_answer_as_tensorflow_1_did_to_the_whole(tmp_path: Path, sample: 
     assert judged(sample, report, Path(job["answers"]))
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 @pytest.mark.parametrize(
     ("sample", "form"),
     [
@@ -268,7 +268,7 @@ def test_a_saved_model_of_tensorflow_2_streams(tmp_path: Path, form: str) -> Non
     assert cudnn_convert.verify(source, tmp_path / "out").passed
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 def test_keras_opens_a_batch_that_its_states_held_fixed(tmp_path: Path) -> None:
     sample = keras_fixture("keras-2.2.4-stateful_lstm")
     report = cudnn_convert.convert(sample.path, tmp_path / "out", format="onnx", states=True)

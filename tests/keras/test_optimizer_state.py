@@ -98,7 +98,7 @@ def test_an_optimizer_goes_on(tmp_path: Path, name: str) -> None:
     np.testing.assert_allclose(answers_after(model), expected, atol=1e-5)
 
 
-@pytest.mark.slow("cudnn_convert/keras", "cudnn_convert/keras/config")
+@pytest.mark.slow("cudnn_convert/keras")
 def test_same_bytes_every_time(tmp_path: Path) -> None:
     """Keras numbers optimizers that have no name."""
     source = keras_fixture("keras-2.2.4-adam").path

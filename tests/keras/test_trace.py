@@ -209,7 +209,7 @@ def test_inference_has_no_dropout_and_the_moving_averages() -> None:
     assert not {op for op in ops(found) if "Random" in op or "Placeholder" in op} - {"Placeholder"}
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 @pytest.mark.parametrize("form", ["onnx", pytest.param("savedmodel", marks=tier(first=False))])
 def test_a_plain_layer_beside_a_recurrence_carries_its_state(tmp_path: Path, form: str) -> None:
     """Behind a mask, over calls in a row; its own Keras is the judge."""

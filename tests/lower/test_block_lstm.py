@@ -170,7 +170,7 @@ def test_all_steps_need_no_lengths() -> None:
         close(found["tail"], expected["cs"][-1:])
 
 
-@pytest.mark.slow("cudnn_convert/lower", "cudnn_convert/lower/onnx")
+@pytest.mark.slow("cudnn_convert/lower")
 @pytest.mark.first("all_steps", "V1-clip-peephole")
 @pytest.mark.parametrize(
     "node",

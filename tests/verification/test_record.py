@@ -37,7 +37,7 @@ def fed(sample: Fixture, path: Path, *, calls: int = 2) -> Path:
     return path
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 def test_a_recording_of_a_block_lstm(tmp_path: Path) -> None:
     """TensorFlow 1.15 answered the same, and judged by it the artifact does."""
     out = tmp_path / "golden.npz"

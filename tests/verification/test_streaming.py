@@ -80,7 +80,7 @@ def test_what_no_chunk_can_be_judged_by_is_not_proven(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 def test_the_report_has_what_was_compared(tmp_path: Path) -> None:
     report = cudnn_convert.convert(
         fixture("1.15.5-op_auto_gru").prefix, tmp_path / "out", format="onnx", states=True

@@ -353,7 +353,7 @@ def gates_exchanged(value: np.ndarray) -> None:
     value[1, : 2 * units] = np.roll(value[1, : 2 * units], units, axis=0)
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 def test_one_bit_of_a_weight_is_missed_in_an_artifact_of_this_tool(tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
     proof = cudnn_convert.convert(GRU_SOURCE, out, format="onnx").verification

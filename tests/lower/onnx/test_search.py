@@ -70,7 +70,7 @@ def run(lowered: finish.Finished, decoder: Decoder) -> dict[str, Any]:
     return dict(zip(decoder.signature.outputs, session.run([*decoder.signature.outputs], fed), strict=True))
 
 
-@pytest.mark.slow("cudnn_convert/lower", "cudnn_convert/lower/onnx")
+@pytest.mark.slow("cudnn_convert/lower")
 @pytest.mark.first("greedy", "sample")
 @pytest.mark.parametrize("kind", ["beam", "greedy", "sample"])
 def test_a_search_is_that_of_its_step(kind: str) -> None:

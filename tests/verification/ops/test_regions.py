@@ -121,7 +121,7 @@ def test_a_wrong_region_is_seen_without_outputs(name: str, pair: tuple[Path, Pat
     assert not report.passed, report
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 def test_a_model_without_a_list_of_names_is_asked_by_regions(pair: tuple[Path, Path], tmp_path: Path) -> None:
     source, out = pair
     model = onnx.load(str(out))

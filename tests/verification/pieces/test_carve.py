@@ -69,7 +69,7 @@ def refused(source: Path, artifact: Path, node: str) -> None:
     assert f"recurrence {node}, by itself: layer " in str(caught.value)
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/ops")
+@pytest.mark.slow("cudnn_convert/verification")
 @pytest.mark.parametrize(
     ("name", "node"),
     [
@@ -100,7 +100,7 @@ def test_each_loop_of_a_layer_is_gone_round(tmp_path: Path) -> None:
     refused(source, out, "cudnn_gru/CudnnRNN")
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/pieces")
+@pytest.mark.slow("cudnn_convert/verification")
 @pytest.mark.parametrize("form", ["savedmodel", "checkpoint"])
 def test_variables_are_those_of_the_artifact(form: str, tmp_path: Path) -> None:
     source, proof = converted("lstm_bi_2l_states", form, tmp_path / "out")

@@ -17,7 +17,7 @@ from cudnn_convert.errors import VerificationError
 from cudnn_convert.model import Mode
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/pieces")
+@pytest.mark.slow("cudnn_convert/verification")
 @pytest.mark.first("savedmodel")
 @pytest.mark.parametrize("form", ["frozen", "savedmodel", "checkpoint"])
 def test_the_glue_of_a_graph_is_run_by_itself(form: str, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_other_initial_states_of_a_graph_are_seen(tmp_path: Path) -> None:
     assert "around the recurrences: initial c of rnn: off by " in str(caught.value)
 
 
-@pytest.mark.slow("cudnn_convert/verification", "cudnn_convert/verification/pieces")
+@pytest.mark.slow("cudnn_convert/verification")
 def test_an_einsum_of_tiny_weights_in_a_graph_is_looked_at(tmp_path: Path) -> None:
     kernel = np.random.default_rng(8).uniform(-1e-7, 1e-7, (5, 3)).astype(np.float32)
 
