@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from support.samples import ROOT
@@ -30,6 +32,29 @@ def golden(group: str) -> Path:
 def definition(group: str) -> Any:
     """The graph of a group as a GraphDef."""
     return tf.compat.v1.GraphDef.FromString(path(group).read_bytes())
+
+
+def require_kernels(group: str) -> None:
+    """Skip a test of `only_onednn` where no kernel computes it.
+
+    Without oneDNN, TensorFlow fuses a convolution of groups and its bias into an op that refuses groups.
+    Which processors have oneDNN is TensorFlow's choice.
+    """
+    if group == "only_onednn" and not _has_fused_groups():
+        pytest.skip("oneDNN is off: no kernel computes convolutions of groups with a bias")
+
+
+@cache
+def _has_fused_groups() -> bool:
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [1, 3, 3, 2])
+        y = tf.nn.bias_add(tf.nn.conv2d(x, tf.ones([2, 2, 1, 2]), 1, "SAME"), tf.ones([2]))
+    with tf.compat.v1.Session(graph=graph) as session:
+        try:
+            session.run(y, {x: np.ones((1, 3, 3, 2), np.float32)})
+        except tf.errors.UnimplementedError:
+            return False
+    return True
 
 
 def recorded(group: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

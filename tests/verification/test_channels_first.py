@@ -21,6 +21,7 @@ v1 = tf.compat.v1
     "group", some(["convolutions", "only_onednn"], "carried", "control", "depthwise", "films")
 )
 def test_the_judge_answers_as_the_twin(group: str) -> None:
+    channels_first.require_kernels(group)
     feeds, expected = channels_first.recorded(group)
     graph = channels_first.definition(group)
     functions = judge.run_on_any_cpu(graph)

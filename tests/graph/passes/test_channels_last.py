@@ -35,6 +35,7 @@ def ask(graph: Graph, feeds: dict[str, np.ndarray], names: list[str]) -> list[np
 @pytest.mark.parametrize("carry", [True, False])
 @pytest.mark.parametrize("group", channels_first.GROUPS)
 def test_answers_are_those_of_the_twin(group: str, carry: bool) -> None:
+    channels_first.require_kernels(group)
     feeds, expected = channels_first.recorded(group)
     graph = rewritten(group, carry=carry)
     assert not [node.name for node in graph.node if channels_last.needs_rewriting(node)]
