@@ -123,7 +123,7 @@ def test_costs_are_held_against_a_budget(
 ) -> None:
     """A machine on which the work takes twice as long has twice the seconds."""
     monkeypatch.setattr(budget, "SECONDS", 100)
-    monkeypatch.setitem(budget.WORK, sys.version_info.minor, 1.0)
+    monkeypatch.setattr(budget, "WORK", 1.0)
     cost = budget.Cost(2 * seconds, (1.5, 2.5))
     assert (cost.scaled, cost.is_over, cost.is_refused) == (seconds, over, refused)
     assert f"{seconds} where it takes 1.000 s: " in cost.describe()
