@@ -21,7 +21,7 @@ WORK = 0.095
 #: A run that is dearer by more than this share of the budget fails where `--within-budget` is given.
 EXCESS = 0.2
 #: CPU seconds of tests after which the work is timed again.
-BETWEEN = 5.0
+BETWEEN = 10.0
 #: Nodes of the graph that `time_work` makes. They take more than a core's own cache, as the tests' graphs do.
 _NODES = 2**16
 #: With this multiplier and a summand of 1, every node comes once (the theorem of Hull and Dobell).
