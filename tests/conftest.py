@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from support import budget, margins, user_processes
+from support import budget, margins, tiers, user_processes
 
 from cudnn_convert.context import hide_gpus, use_plain_keras
 from cudnn_convert.errors import CudnnConvertError
@@ -135,16 +135,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = item.get_closest_marker("slow")
         paths = (os.path.relpath(item.path, ROOT), *marker.args) if marker else ()
         runs = marker is None or any(file.startswith(path) for file in changed for path in paths)
-        runs = runs and is_first(item) and not item.get_closest_marker("every")
+        runs = runs and tiers.is_named(item) and not item.get_closest_marker("every")
         (kept if runs else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
-
-
-def is_first(item: pytest.Item) -> bool:
-    """Whether a marker `first`, if there is one, names the parameters of a test."""
-    marker = item.get_closest_marker("first")
-    return marker is None or item.callspec.id in marker.args
 
 
 def changed_files() -> list[str]:

@@ -20,19 +20,10 @@ from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.passes import stream_states
 
 FORMATS = ("savedmodel", "frozen", "onnx", "tflite")
-#: In the first tier each start once, each format with a start of inputs and with one of none.
-FIRST = {
-    ("trained", "two_recurrences", "onnx"),
-    ("trained", "one_layer", "savedmodel"),
-    ("rows", "one_layer", "onnx"),
-    ("first_frame", "stacked", "onnx"),
-    ("encoder", "one_layer", "onnx"),
-    ("speaker", "one_layer", "frozen"),
-    ("constant", "one_layer", "tflite"),
-}
+#: The start that is computed from rows of the inputs, in the first tier.
+FIRST = {("rows", "one_layer", "onnx")}
 
 
-@pytest.mark.first("rows-one_layer-onnx")
 @combinations(
     lambda start, structure, form: (start, structure, form) in FIRST,
     start=STARTS,
@@ -54,7 +45,6 @@ def test_chunks_from_the_beginning_are_the_whole(
     assert cudnn_convert.verify(source, out).streaming is not None
 
 
-@pytest.mark.first("speaker-tflite")
 @combinations(
     lambda start, form: (start, form) in {("trained", "onnx"), ("speaker", "tflite")},
     start=STARTS[1:],

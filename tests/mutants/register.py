@@ -37,6 +37,8 @@ COLLECTED = pytest.StashKey[Collected]()
 
 
 def tried(items: Iterable[pytest.Item]) -> Iterator[Mutant]:
+    from support import tiers  # pytest has put it on the path
+
     for item in items:
         marks = [*item.iter_markers("mutant")]
         if not marks:
@@ -46,8 +48,7 @@ def tried(items: Iterable[pytest.Item]) -> Iterator[Mutant]:
             f"{Path(file).stem.removeprefix('test_')}: {function.partition('[')[0].removeprefix('test_')}"
         )
         classes = frozenset(name for mark in marks for name in mark.args) or {by_name.replace("_", " ")}
-        is_first = not any(item.get_closest_marker(name) for name in ("every", "slow"))
-        yield Mutant(item.nodeid, frozenset(classes), is_first)
+        yield Mutant(item.nodeid, frozenset(classes), tiers.is_first(item))
 
 
 def read(text: str) -> list[tuple[str, str]]:

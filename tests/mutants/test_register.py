@@ -22,6 +22,15 @@ def test_the_register_lists_what_is_tried(request: pytest.FixtureRequest) -> Non
     )
 
 
+@pytest.mark.first("named")
+@pytest.mark.parametrize("name", ["named", "left"])
+def test_parameters_that_no_marker_names_are_not_of_the_first_tier(
+    request: pytest.FixtureRequest, name: str
+) -> None:
+    request.node.add_marker(pytest.mark.mutant)
+    assert [mutant.is_first for mutant in register.tried([request.node])] == [name == "named"]
+
+
 def test_a_row_of_a_test_that_is_there_is_right() -> None:
     assert register.objections([ROW], Collected(FILES, (HERE,))) == []
 

@@ -1,4 +1,4 @@
-"""Which of many combinations of parameters the first tier runs."""
+"""The first tier: which tests it runs, and which of many combinations of parameters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,17 @@ from itertools import product
 from typing import Any
 
 import pytest
+
+
+def is_named(item: pytest.Item) -> bool:
+    """Whether a marker `first`, if there is one, names the parameters of a test."""
+    marker = item.get_closest_marker("first")
+    return marker is None or item.callspec.id in marker.args
+
+
+def is_first(item: pytest.Item) -> bool:
+    """Whether the first tier runs a test wherever its files are unchanged."""
+    return is_named(item) and not any(item.get_closest_marker(name) for name in ("every", "slow"))
 
 
 def tier(*, first: bool) -> tuple[pytest.MarkDecorator, ...]:
