@@ -25,10 +25,9 @@ import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
 
 FORMATS = ("savedmodel", "frozen", "onnx", "tflite")
-FIRST = {("carried", "savedmodel"), ("film_pools", "tflite")}
+FIRST = {("film_pools", "tflite")}
 
 
-@pytest.mark.first("film_pools-tflite")
 @combinations(lambda group, form: (group, form) in FIRST, group=channels_first.GROUPS, form=FORMATS)
 def test_answers_are_those_of_the_twin_channels_last(group: str, form: str, tmp_path: Path) -> None:
     out = tmp_path / "out"

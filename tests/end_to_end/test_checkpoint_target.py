@@ -61,7 +61,7 @@ def judged(name: str) -> tuple[Fixture, dict[str, str]]:
     return SAMPLES[sample], {"cell": cell, "lowering": lowering}
 
 
-@pytest.mark.first("1.15.5-lstm_float16")
+@pytest.mark.first("1.12.3-rnn_tanh_bi_2l", "1.15.5-two_layers", "1.15.5-lstm_float16", "1.15.5-gru_bi")
 @pytest.mark.parametrize(
     "name",
     [
@@ -78,7 +78,6 @@ def test_has_the_tensors_that_tensorflow_saved_for_its_cells(out: Path, name: st
     assert not any("opaque_kernel" in key for key in found)
 
 
-@pytest.mark.first("fast-basic_lstm-basic_lstm_cell")
 @pytest.mark.parametrize(("cell", "scope"), [("lstm_block", "lstm_cell"), ("basic_lstm", "basic_lstm_cell")])
 @pytest.mark.parametrize("lowering", ["fast", "portable"])
 def test_cells_that_add_a_forget_bias_have_it_taken_off(
@@ -119,7 +118,17 @@ def test_its_graph_is_one_that_tensorflow_1_15_knows(out: Path) -> None:
     assert tf.train.latest_checkpoint(str(out)) == str(out / "model.ckpt")
 
 
-@pytest.mark.first("1.15.5-lstm_float16/basic_lstm/fast")
+@pytest.mark.first(
+    "1.15.5-v3_gru_lengths/compatible/fast",
+    "1.15.5-lstm_bi_2l_states/compatible/fast",
+    "1.15.5-lstm_bi_2l_states/lstm_block/fast",
+    "1.15.5-rnn_relu_uni_2l/compatible/fast",
+    "1.15.5-v3_lengths_time_major/compatible/fast",
+    "1.15.5-keras_go_backwards/compatible/fast",
+    "1.15.5-op_skip_relu/compatible/fast",
+    "1.15.5-cond/compatible/portable",
+    "1.15.5-lstm_float16/basic_lstm/fast",
+)
 @pytest.mark.parametrize(
     "name",
     [
@@ -185,7 +194,6 @@ def test_renames_keys_and_variables_alike(out: Path) -> None:
     assert cudnn_convert.verify(SAMPLES[LSTM].prefix, out).passed
 
 
-@pytest.mark.first("renames2---rename: expected keys that differ, found head/bias for")
 @pytest.mark.parametrize(
     ("renames", "message"),
     [
@@ -221,7 +229,6 @@ def pieces(blob: np.ndarray, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.first("basic_lstm-Adam_1")
 @pytest.mark.parametrize("suffix", ["Adam", "Adam_1"])
 @pytest.mark.parametrize("cell", ["compatible", "basic_lstm"])
 def test_slots_of_an_lstm(out: Path, suffix: str, cell: str) -> None:

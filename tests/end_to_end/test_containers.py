@@ -24,17 +24,15 @@ KINDS = {"frozen": "frozen graph", "saved_model": "TensorFlow SavedModel"}
 FORMS = ("onnx", "savedmodel", "frozen")
 #: Samples that are proven here too: both states, control flow, resources, lengths, an iterator.
 PROVEN = {"lstm_bi_2l_states", "while_refine", "resource_vars", "v3_gru_lengths", "iterator_input"}
-#: What a container may hold otherwise than a checkpoint: variables of each kind, control flow, several nodes.
-CASES = {"lstm_bi_2l_states", "resource_vars", "iterator_input", "cond", "partitioned", "two_layers"}
+#: What a container may hold otherwise than a checkpoint: variables in parts.
+FIRST = "1.15.5-partitioned"
 
 
 def is_first(sample: Fixture, form: str) -> bool:
-    """Whether the first tier has it: each case in one format."""
-    case = sample.folder.name if sample.folder.parent.name == "1.15.5" else ""
-    return case in CASES and form == "onnx"
+    """Whether the first tier has it: one case of each container in one format."""
+    return sample.name == FIRST and form == "onnx"
 
 
-@pytest.mark.first("saved_model-onnx-1.15.5-partitioned")
 @pytest.mark.parametrize(
     ("container", "form", "sample"),
     [

@@ -18,7 +18,7 @@ import cudnn_convert
 RECORD = json.loads((ROOT / "tests" / "data" / "tf1_keras.json").read_text())
 #: What tf_keras writes today names classes and arguments that TensorFlow 1.15 has not.
 TODAY = "tf_keras-2.21.0"
-FIRST = {"keras-2.2.4-bidirectional", "tf.keras-1.15.5-stateful_gru"}
+FIRST = {"tf.keras-1.15.5-stateful_gru"}
 
 
 def digest(path: Path) -> str:
@@ -35,7 +35,6 @@ def digest(path: Path) -> str:
     return f"{found:08x}"
 
 
-@pytest.mark.first("tf.keras-1.15.5-stateful_gru")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=tier(first=name in FIRST)) for name in RECORD])
 def test_a_file_is_the_one_that_tensorflow_1_was_asked_of(name: str, tmp_path: Path) -> None:
     """Another one is to be asked of again: `TF1_PYTHON scripts/check_tf1_keras.py PYTHON`."""

@@ -30,25 +30,12 @@ ONCE: Final = [
         for sample in sorted(EXPORTED, key=lambda sample: sample.folder.parent.name == NEWEST)
     }.values()
 ]
-#: Each case goes to one format. What a SavedModel keeps and other formats do not: state and seeds, a loop of
-#: TensorFlow's own around a recurrence, and functions that no signature calls, as TensorFlow 1.15 wrote them.
-#: Tables and several signatures: test_repaired_saved_model.py.
-REPAIRED: Final = ("stateful", "time_distributed", "dropout", "exported")
-#: Layers one behind the other, as many times over, and the same functions with more objects around them.
-AS_OTHERS: Final = (
-    *("archive", "stacked", "go_backwards", "signatures", "with_vocabulary", "portable_saved"),
-    "channels_first",  # a small module in test_channels_first.py
-)
-#: One node more or less of a kind that another case has.
-ALIKE: Final = (
-    *("bidirectional", "cudnn_trained", "go_backwards_masked", "gru", "lstm", "masked_last", "mixed_float16"),
-    *("portable", "return_state", "return_state_gru", "stateful_gru", "time_distributed", "float64"),
-)
-#: What the formats of graphs laid flat do of their own: states go in and out, lengths are in the loop.
+#: Cases of the first tier by format: a SavedModel keeps state, and TensorFlow Lite's loop has the lengths.
+#: test_repaired_saved_model.py has tables and several signatures.
 KINDS: Final = {
     "savedmodel": ("stateful",),
-    "frozen": ("stateful",),
-    WITH_ALL: {sample.folder.name for sample in ONCE}.difference(REPAIRED, AS_OTHERS, ALIKE),
+    "frozen": (),
+    WITH_ALL: ("bfloat16", "nested"),
     "tflite": ("masked_last",),
 }
 #: What the proof of many functions that no signature calls is about.
@@ -126,12 +113,6 @@ def zero_states(signature: Signature, inputs: set[str]) -> dict[str, Any]:
     return {key: {"next": f"{key}_next", "shape": shape, "dtype": "float32"} for key in inputs}
 
 
-@pytest.mark.first(
-    "savedmodel-keras-3.15.1-stateful",
-    "tflite-keras-3.15.1-masked_last",
-    "onnx-keras-3.15.1-bfloat16",
-    "onnx-keras-3.15.1-nested",
-)
 @pytest.mark.parametrize(("form", "sample"), cases())
 def test_answers_as_keras_did(tmp_path: Path, form: str, sample: Export) -> None:
     for signature, report, out in converted(sample, form, tmp_path):

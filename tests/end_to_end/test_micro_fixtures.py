@@ -26,7 +26,7 @@ from support.tiers import some
 import cudnn_convert
 
 #: Those that the first tier converts: the others come through readers that it tests with other files.
-FIRST = ("keyword_lstm-checkpoint", "motion_stream-h5", "keyword_torch-weights")
+FIRST = ("keyword_torch-weights",)
 #: A case of each network.
 NETWORKS = {case.expected.parent.name: case for case in CASES.values()}
 
@@ -36,7 +36,6 @@ def ask(session: onnxruntime.InferenceSession, feeds: Arrays) -> Arrays:
     return dict(zip(keys, session.run(keys, feeds), strict=True))
 
 
-@pytest.mark.first("keyword_torch-weights")
 @pytest.mark.parametrize("name", some(FIRST, *(name for name in CASES if name not in FIRST)))
 def test_each_source_answers_as_the_trained_network_did(tmp_path: Path, name: str) -> None:
     case = CASES[name]

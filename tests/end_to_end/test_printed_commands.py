@@ -29,9 +29,7 @@ from support.tiers import tier
 
 #: One of each kind of command: each flag that `inspect` writes by itself, each format that it chooses;
 #: weights alone, strings, states. Other tests convert each sample.
-SOME: Final = frozenset(
-    "1.15.5-object_lstm_2l 1.15.5-saved_model_words 1.15.5-state_lstm keras-2.2.4-custom_layer".split()
-)
+SOME: Final = frozenset("1.15.5-saved_model_words 1.15.5-state_lstm keras-2.2.4-custom_layer".split())
 #: A step of training needs CudnnRNNBackpropV3, and stays for a GPU.
 TRAINING: Final = "train"
 
@@ -281,7 +279,6 @@ def test_those_chosen_are_there() -> None:
     assert PATIENTS.keys() >= SOME
 
 
-@pytest.mark.first("1.15.5-saved_model_words", "keras-2.2.4-custom_layer", "1.15.5-state_lstm")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=tier(first=name in SOME)) for name in PATIENTS])
 def test_the_printed_command_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)

@@ -35,7 +35,6 @@ FORMS: Final = {
 #: Each mode, both numbers of directions, both other sources; what a format computes is judged elsewhere too.
 SOME: Final = {
     ("torch-relu", "onnx"),
-    ("torch-lstm", "onnx"),
     ("contrib-lstm", "onnx"),
     ("contrib-gru", "onnx"),
     ("contrib-tanh", "onnx"),
@@ -66,7 +65,6 @@ def test_the_reference_gives_what_cudnn_gave(name: str) -> None:
     assert max(distances.values()) <= get_bound(NETWORKS[name]), distances
 
 
-@pytest.mark.first("contrib-lstm-onnx", "contrib-gru-onnx", "contrib-tanh-onnx", "torch-relu-onnx")
 @pytest.mark.parametrize(
     ("name", "form"),
     [

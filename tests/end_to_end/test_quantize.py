@@ -59,7 +59,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, A
     return found
 
 
-@pytest.mark.first("op_proj_lstm", "block_fused_peephole", "bilstm_tagger")
+@pytest.mark.first("lstm_bi_2l_states", "two_layers", "op_proj_lstm", "block_fused_peephole", "bilstm_tagger")
 @pytest.mark.parametrize("name", CASES)
 def test_a_user_gets_tensorflow_s_answers_within_the_bound(name: str, answered: dict[str, Any]) -> None:
     _, job, _ = answered[name]

@@ -58,7 +58,6 @@ def judged(case: Case, steps: int) -> None:
         np.testing.assert_allclose(turn(got), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.first("CudnnRNNV3-0", "CudnnRNNV3-1")
 @pytest.mark.usefixtures("written")
 @combinations(
     lambda op, steps: op == "CudnnRNNV3" or steps == 33, op=["CudnnRNN", "CudnnRNNV3"], steps=NUMBERS_OF_STEPS
@@ -75,7 +74,6 @@ def test_no_more_rows_are_kept_than_whole_blocks_need(steps: int, rows: int) -> 
     assert {32, rows, steps} == HELD  # and the inputs, which are written into themselves
 
 
-@pytest.mark.first("Mode.RNN_TANH-time_major")
 @pytest.mark.usefixtures("written")
 @combinations(
     lambda mode, time_major: time_major == (mode in (Mode.LSTM, Mode.RNN_TANH)),

@@ -300,7 +300,7 @@ PLACES = {
 }
 
 
-@pytest.mark.first("in_a_branch-references-savedmodel")
+@pytest.mark.first("in_a_branch-references-savedmodel", "before_a_loop-references-onnx")
 @combinations(
     lambda *case: case in PLACES,
     place=[in_a_branch, before_a_branch, in_a_loop, before_a_loop],

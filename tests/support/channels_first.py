@@ -40,12 +40,12 @@ def require_kernels(group: str) -> None:
     Without oneDNN, TensorFlow fuses a convolution of groups and its bias into an op that refuses groups.
     Which processors have oneDNN is TensorFlow's choice.
     """
-    if group == "only_onednn" and not _has_fused_groups():
+    if group == "only_onednn" and not _runs_grouped_convolutions():
         pytest.skip("oneDNN is off: no kernel computes convolutions of groups with a bias")
 
 
 @cache
-def _has_fused_groups() -> bool:
+def _runs_grouped_convolutions() -> bool:
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.float32, [1, 3, 3, 2])
         y = tf.nn.bias_add(tf.nn.conv2d(x, tf.ones([2, 2, 1, 2]), 1, "SAME"), tf.ones([2]))

@@ -46,7 +46,8 @@ class Piece:
 @cache
 def pieces() -> tuple[Piece, ...]:
     """All pieces that name a flag, each once."""
-    named = ((path.as_posix(), tree) for path, tree in trees().items() if path.name != "html.py")  # of tags
+    # Tags and CSS have dashes too.
+    named = ((path.as_posix(), tree) for path, tree in trees().items() if path.name != "html.py")
     return tuple(dict.fromkeys(Piece(file, *found) for file, tree in named for found in _texts(tree)))
 
 

@@ -68,7 +68,7 @@ ALIKE = frozenset(
     "statistics_by_hand statistics_flag statistics_layers statistics_slim towers_split twins_backprop "
     "twins_training two_layers v3_lengths_batch_major while_nested while_refine".split()
 )
-#: Graphs of thousands of nodes; test_choose_outputs.py plans those among which the user has a choice.
+#: Cases whose planning takes longest; test_choose_outputs.py plans those among which a user has a choice.
 LONG = frozenset(
     "cond_in_while decode_attention decode_beam dropout_in_loop keras_tagger project_agent "
     "project_characters project_handwriting project_music project_pointer project_reader "

@@ -99,7 +99,6 @@ def judged(decoder: Decoder, decode: Any) -> DecodingReport:
     return decoding.judge_decoder(plan, step, decode, FEEDS, seed=3)
 
 
-@pytest.mark.first("beam", "sample", "sample, masked")
 @pytest.mark.parametrize("name", ALL)
 def test_the_librarys_search_is_proven(name: str) -> None:
     decoder = ALL[name]
@@ -186,7 +185,6 @@ def mutated(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: 
     return made
 
 
-@pytest.mark.first("a mask that is ignored", "a sample's mask that is ignored")
 @pytest.mark.parametrize("name", some(FIRST, *(name for name in MUTANTS if name not in FIRST)))
 def test_a_wrong_search_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     module, old, new = MUTANTS[name]

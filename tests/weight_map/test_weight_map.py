@@ -158,10 +158,9 @@ TARGETS = {
 
 
 #: Each format with an LSTM or a GRU, each source to the format that costs least.
-ENDS = {("savedmodel", GRU), ("checkpoint", LSTM), *(("onnx", source) for source in (LSTM, GRU, KERAS))}
+ENDS = {("savedmodel", GRU), ("onnx", LSTM)}
 
 
-@pytest.mark.first("onnx-gru")
 @combinations(
     lambda *case: case in ENDS,
     ids=lambda value: {LSTM: "lstm", GRU: "gru", KERAS: "keras"}.get(value, value),

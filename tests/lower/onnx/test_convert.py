@@ -99,7 +99,6 @@ def test_ragged_lengths(mode: Mode, directions: int, time_major: bool) -> None:
     agrees(case, lowered(case))
 
 
-@pytest.mark.first("Mode.GRU-float16", "Mode.GRU-bfloat16")
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU])
 def test_other_dtypes_are_computed_in_float(mode: Mode, dtype: str) -> None:

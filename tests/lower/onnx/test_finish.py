@@ -84,7 +84,6 @@ def agrees(case: Case, one: Single, *, opset: int = 17) -> None:
             np.testing.assert_allclose(got, want, rtol=bound, atol=bound)
 
 
-@pytest.mark.first("1-gru", "1-rnn_tanh", "1-rnn_relu")
 @MODES
 @pytest.mark.parametrize("directions", [1, 2])
 def test_every_signature_of_every_mode(mode: Mode, directions: int) -> None:

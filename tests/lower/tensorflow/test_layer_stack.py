@@ -279,7 +279,6 @@ def ops(sizes: Sizes, dtype: str = "float32", lowering: str = "fast") -> collect
     return found
 
 
-@pytest.mark.first("sizes3-float32-portable-0", "sizes5-float32-fast-0")
 @pytest.mark.parametrize(
     ("sizes", "dtype", "lowering", "expected"),
     [
@@ -304,7 +303,6 @@ def test_a_switch_is_for_what_the_block_is_faster_for(
     assert ops(sizes, dtype, lowering)["BlockLSTM"] == expected
 
 
-@pytest.mark.first("portable-1")
 @pytest.mark.usefixtures("shipped_loops")
 @pytest.mark.parametrize(("lowering", "steps"), [("fast", 16 + 4 + 1 + 1), ("portable", 1)])
 def test_a_switch_takes_as_many_steps_at_once(lowering: str, steps: int) -> None:

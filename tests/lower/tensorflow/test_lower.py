@@ -141,7 +141,6 @@ def test_large_weights_of_a_loop_are_made_when_they_are_written(mode: Mode, earl
         np.testing.assert_array_equal(made.variables[name].read(), tensor.read())
 
 
-@pytest.mark.first("Mode.LSTM-float16")
 @combinations(
     lambda *case: case in {(Mode.LSTM, "float16"), (Mode.LSTM, "bfloat16"), (Mode.RNN_TANH, "float64")},
     mode=Mode,
@@ -202,7 +201,6 @@ def test_a_skipped_input(mode: Mode, op: str) -> None:
 NETWORKS = [(1, 1, False), (2, 2, True), (3, 1, False)]
 
 
-@pytest.mark.first("3-1-False-5-fast")
 @combinations(
     lambda network, projection, _: (network, projection) in {(NETWORKS[1], 3), (NETWORKS[2], UNITS)},
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, tuple) else None,
@@ -250,7 +248,6 @@ def test_a_projection_without_an_inverse_takes_the_loop() -> None:
     assert not uses_block(case.recurrence(), "fast")
 
 
-@pytest.mark.first("projection-fast")
 @combinations(
     lambda part, lowering: lowering == "fast" or part == "projection",
     part=["kernel", "recurrent_kernel", "projection"],
@@ -329,7 +326,6 @@ def stems(made: Any) -> set[str]:
     return {name.rpartition("/")[0] for name in made.variables}
 
 
-@pytest.mark.slow("cudnn_convert/graph/passes", "cudnn_convert/lower/tensorflow")
 def test_variables_are_named_after_the_scope_of_their_blob() -> None:
     both = {"forward", "backward"}
     found = stems(lowered({"scope/rnn/blob": Case(Mode.GRU, 2, 2)}))
@@ -359,7 +355,6 @@ def test_the_block_is_taken_where_it_may_be(lowering: str) -> None:
     assert ("BlockLSTM" in found) == (lowering == "fast")
 
 
-@pytest.mark.first("Mode.LSTM-time_major")
 @combinations(
     lambda mode, time_major: time_major == (mode is Mode.LSTM),
     ids=lambda value: {True: "time_major", False: "batch_major"}[value] if isinstance(value, bool) else None,
@@ -379,7 +374,6 @@ def test_shapes_stay_known(mode: Mode, time_major: bool) -> None:
     assert found[2] == tf.TensorShape(state if mode is Mode.LSTM else [])
 
 
-@pytest.mark.first("True-False-fast", "True-True-fast", "False-True-fast", "False-False-fast")
 @pytest.mark.usefixtures("v1_control_flow")
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("shared", [True, False])
@@ -548,7 +542,11 @@ def close(found: Sequence[Array], expected: Sequence[Array], dtype: str) -> None
         np.testing.assert_allclose(one, other, atol=FUNCTION_BOUNDS[dtype], rtol=FUNCTION_BOUNDS[dtype])
 
 
-@pytest.mark.first("lstm-1x1-CudnnRNNV3-float32-projection_3")
+@pytest.mark.first(
+    "lstm-1x1-CudnnRNNV2-float32",
+    "gru-1x1-CudnnRNNV3-float64-batch_major",
+    "lstm-1x1-CudnnRNNV3-float32-projection_3",
+)
 @combinations(lambda case: case in BLOBS, ids=label, case=dict.fromkeys([*BLOBS, *MORE_BLOBS]))
 def test_a_blob(tmp_path: Path, case: Case) -> None:
     """It stays a blob and is taken apart in every call; rows of length 0 and runs of no step among them."""
@@ -558,7 +556,6 @@ def test_a_blob(tmp_path: Path, case: Case) -> None:
         close(answer(feeds), case.expected(feeds), case.dtype)
 
 
-@pytest.mark.slow("cudnn_convert/graph/passes", "cudnn_convert/lower/tensorflow")
 @combinations(lambda mode: mode is Mode.LSTM, mode=[Mode.LSTM, Mode.GRU])
 def test_a_blob_in_plain_ops(tmp_path: Path, mode: Mode) -> None:
     case = Case(mode, layers=2, directions=2, op="CudnnRNNV3", time_major=False)
@@ -578,7 +575,6 @@ def test_a_function_that_xla_compiles(tmp_path: Path, lowering: str) -> None:
     assert [node.attr["_XlaMustCompile"].b for node in calls] == [lowering == COMPILED]
 
 
-@pytest.mark.slow("cudnn_convert/graph/passes", "cudnn_convert/lower/tensorflow")
 def test_a_blob_that_the_program_changes(tmp_path: Path) -> None:
     case = Case(Mode.LSTM, layers=2)
     module = tf.Module()
@@ -608,7 +604,6 @@ MATRICES = {
 }
 
 
-@pytest.mark.first("portable-lstm-float32-full")
 @combinations(
     lambda *case: case in MATRICES,
     ids=lambda value: {True: "ragged", False: "full"}[value] if isinstance(value, bool) else None,
@@ -738,7 +733,6 @@ def called(saved: Any, name: str, folder: Path) -> Any:
     return node
 
 
-@pytest.mark.first("False")
 @pytest.mark.parametrize("known", [False, True])
 def test_shapes_that_are_written_down_are_those_of_the_call(tmp_path: Path, known: bool) -> None:
     saved, node = stored(Case(Mode.LSTM, op="CudnnRNNV3"), tmp_path)

@@ -139,7 +139,12 @@ def computed(case: Case, cell: str, lowering: str) -> tuple[set[str], list[Any],
     return {op.type for op in graph.get_operations()}, compute(*given, lengths, *arrays), expected
 
 
-@pytest.mark.first("CudnnRNNV3-compatible-fast")
+@pytest.mark.first(
+    "CudnnRNNV3-lstm_block-portable",
+    "CudnnRNNV3-basic_lstm-fast",
+    "CudnnRNN-compatible-portable",
+    "CudnnRNNV3-compatible-fast",
+)
 @combinations(
     lambda op, cell, _: op == "CudnnRNNV3" or cell == "compatible",
     op=["CudnnRNN", "CudnnRNNV3"],
@@ -153,7 +158,6 @@ def test_an_lstms_variables_are_computed_on_as_they_are(op: str, cell: str, lowe
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.slow("cudnn_convert/lower/tensorflow", "cudnn_convert/weights")
 @pytest.mark.parametrize("mode", some([Mode.GRU, Mode.RNN_TANH], Mode.RNN_RELU))
 def test_so_are_those_of_the_other_modes(mode: Mode) -> None:
     ops, found, expected = computed(Case(mode, 2, 2, "CudnnRNNV3"), "lstm_block", "fast")

@@ -47,7 +47,12 @@ def label(value: Any) -> str:
     return "-".join(map(str, value)) if isinstance(value, tuple) else getattr(value, "value", value)
 
 
-@pytest.mark.first("rnn_relu-1-1-CudnnRNN-batch_major")
+@pytest.mark.first(
+    "gru-1-1-CudnnRNNV3-batch_major",
+    "lstm-1-1-CudnnRNN-batch_major",
+    "rnn_tanh-1-1-CudnnRNNV3-time_major",
+    "rnn_relu-1-1-CudnnRNN-batch_major",
+)
 @combinations(
     lambda *case: case in LOOPS,
     ids=label,
@@ -62,7 +67,7 @@ def test_the_loop(mode: Mode, network: tuple[int, int], op: str, time_major: boo
         judged(case, looped(case, together), stored(case, block=False))
 
 
-@pytest.mark.first("False-Mode.LSTM-CudnnRNN")
+@pytest.mark.first("True-Mode.GRU-CudnnRNNV3", "False-Mode.LSTM-CudnnRNN")
 @pytest.mark.parametrize(("mode", "op"), [(Mode.LSTM, "CudnnRNN"), (Mode.GRU, "CudnnRNNV3")])
 @pytest.mark.parametrize("single", [True, False])
 def test_few_rows_and_many_take_no_step_or_some(mode: Mode, op: str, single: bool) -> None:
@@ -84,7 +89,6 @@ def test_loops_one_after_another(op: str) -> None:
     judged(case, looped(case, (5, 2, 1)), stored(case, block=False), sizes)
 
 
-@pytest.mark.first("lstm")
 @pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 def test_states_of_one_row_beside_an_input_of_unknown_many(mode: Mode) -> None:
     """As where zeros of a fixed shape are the first states: what a loop carries has less of a shape."""
@@ -101,7 +105,6 @@ def test_states_of_one_row_beside_an_input_of_unknown_many(mode: Mode) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.first("lstm", "rnn_relu", "gru")
 @pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 def test_what_the_loop_gives_is_known_by_its_width_alone(mode: Mode) -> None:
     """A dense layer asks for it; a width taken for the batch would be told to whoever reads the graph."""
