@@ -11,11 +11,12 @@ from typing import Final
 
 #: The seed of random inputs, unless the user chooses another.
 SEED: Final = 20240229
-#: Sizes of the feeds: more steps than `lower.tensorflow.layer_stack` computes as a block, and fewer. A
-#: format adds `sizes`; `source_runs.choose_feeds` takes what the model accepts.
+#: Sizes of the feeds, one feed for each: more steps than `lower.tensorflow.layer_stack` computes as a block,
+#: and fewer. A format adds its `sizes`; `source_runs.choose_feeds` takes what the model accepts.
 FEED_SIZES: Final = ((17, 3), (9, 2))
-#: The same where all recurrences are too large to be computed often. Their loops take 10 steps at a time,
-#: then 1 (`lower.tensorflow.layer_stack`); those of small ones also take 16.
+#: The same where each recurrence needs more than the memory budget (`weights.lazy.exceeds_memory_budget`).
+#: Their loops take 10 steps at a time, then 1 (`lower.tensorflow.layer_stack`); those of small ones also
+#: take 16.
 FEED_SIZES_OF_LARGE: Final = ((12, 2), (2, 3))
 #: A further size where weights stay variables: fewer steps than `lower.tensorflow.layer_stack` takes a block
 #: for there.
