@@ -22,7 +22,7 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.feeds import features as feature_specs
 from cudnn_convert.feeds import records
 from cudnn_convert.feeds.features import InputFeature
-from cudnn_convert.feeds.records import RecordPlace
+from cudnn_convert.feeds.records import FLAG, RecordPlace
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.storage import remote, staging
@@ -31,7 +31,6 @@ from cudnn_convert.weights import npz_archive
 if TYPE_CHECKING:  # its module needs TensorFlow
     from cudnn_convert.feeds.pipeline import Drawing
 
-FLAG: Final = "--data"
 #: Examples of a call, and in all, unless the user chooses others.
 BATCH: Final = 32
 EXAMPLES: Final = 64
@@ -170,9 +169,8 @@ def read_shard(data: Data, shard: Shard) -> DataCalls:
 
     features, places = feature_specs.parse_features(data.features), [*chain.from_iterable(shard)]
     drawing = pipeline.Drawing(len(places), len(places), len(shard[0]), None)
-    feeds = pipeline.batch_examples(
-        pipeline.hold(records.read(places, flag=FLAG)), drawing, features, lambda k: str(places[k]), flag=FLAG
-    )
+    examples = pipeline.hold(records.read(places))
+    feeds = pipeline.batch_examples(examples, drawing, features, lambda k: str(places[k]))
     return DataCalls(str(data), feeds, data.name)
 
 
@@ -319,7 +317,7 @@ def _read_examples(data: Data, files: Sequence[Path], kind: str) -> DataCalls:
         )
     reader = records.READERS[kind]
     columns = {key: feature for key, feature in features.items() if feature.length_of is None}
-    rows = chain.from_iterable(reader(file, columns, flag=FLAG) for file in files)
+    rows = chain.from_iterable(reader(file, columns) for file in files)
     most = max(_KNOWN, data.limit or 0)
     known = [*islice(rows, most)]
     count = len(known) if next(rows, None) is None else -1
@@ -328,7 +326,7 @@ def _read_examples(data: Data, files: Sequence[Path], kind: str) -> DataCalls:
         from cudnn_convert.feeds import pipeline
 
         examples = pipeline.hold([example for _, example in known])
-        return pipeline.batch_examples(examples, drawing, features, lambda k: known[k][0], flag=FLAG)
+        return pipeline.batch_examples(examples, drawing, features, lambda k: known[k][0])
 
     return _draw(data, count, known=len(known), batches=parse)
 
@@ -341,11 +339,11 @@ def _read_records(data: Data, files: Sequence[Path], features: Mapping[str, Inpu
 
         examples = pipeline.read_records(places)
         try:
-            return pipeline.batch_examples(examples, drawing, features, lambda k: str(places[k]), flag=FLAG)
+            return pipeline.batch_examples(examples, drawing, features, lambda k: str(places[k]))
         except UsageError:
             # Bytes that do not fit their checksum are named before what they are read as.
             for file in dict.fromkeys(record.path for record in places):
-                for _ in records.scan(file, flag=FLAG, values=True):
+                for _ in records.scan(file, values=True):
                     pass
             raise
 
@@ -382,12 +380,12 @@ def _find_places(
 def _scan(file: Path) -> Iterator[RecordPlace]:
     """Yield the places of the records in a file, local or in a store."""
     with staging.local_copy(file) as local:
-        for record in records.scan(local, flag=FLAG):
+        for record in records.scan(local):
             yield record if local is file else replace(record, path=file)
 
 
 def _ask_for_features(data: Data, places: Sequence[RecordPlace]) -> UsageError:
-    examples = records.read(places[:_SEEN], flag=FLAG)
+    examples = records.read(places[:_SEEN])
     for record, example in zip(places, examples, strict=False):
         if fault := records.find_fault(example, {}):
             return UsageError(f"{FLAG} {record}: {fault}")

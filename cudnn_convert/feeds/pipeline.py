@@ -16,7 +16,7 @@ from cudnn_convert import casts
 from cudnn_convert.errors import UsageError
 from cudnn_convert.feeds import records
 from cudnn_convert.feeds.features import BITS, InputFeature
-from cudnn_convert.feeds.records import RecordPlace
+from cudnn_convert.feeds.records import FLAG, RecordPlace
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
 from cudnn_convert.text import first_line
@@ -48,8 +48,6 @@ def batch_examples(
     drawing: Drawing,
     features: Mapping[str, InputFeature],
     locate: Callable[[int], str],
-    *,
-    flag: str,
 ) -> list[dict[str, Array]]:
     """Return the arrays of each batch by input key.
 
@@ -70,18 +68,18 @@ def batch_examples(
                 arrays = {key: value.numpy() for key, value in values.items()}
                 # TensorFlow takes an example that lacks a feature for one without values.
                 if _has_empty(arrays) and (reason := _explain(drawn, features, locate, {*numbers.numpy()})):
-                    raise UsageError(f"{flag} {reason}")
+                    raise UsageError(f"{FLAG} {reason}")
                 for key, feature in features.items():
                     if (row := _find_cut_off(arrays[key], feature)) is not None:
-                        where, value = f"{flag} {locate(int(numbers[row]))}: {key}", arrays[key][row]
+                        where, value = f"{FLAG} {locate(int(numbers[row]))}: {key}", arrays[key][row]
                         loss = casts.explain_loss(value, feature.dtype, of=f" as {feature} says")
                         raise UsageError(f"{where}: {loss}")
                 batches.append({key: _finish(arrays[key], feature) for key, feature in features.items()})
         except (tf.errors.OpError, UnicodeDecodeError) as cause:  # the latter of a message that quotes bytes
             if reason := _explain(drawn, features, locate):
-                raise UsageError(f"{flag} {reason}") from cause
+                raise UsageError(f"{FLAG} {reason}") from cause
             raise UsageError(
-                f"{flag}: expected examples with these features, found an error: {first_line(cause)}"
+                f"{FLAG}: expected examples with these features, found an error: {first_line(cause)}"
             ) from cause
         return batches
 

@@ -29,6 +29,7 @@ from cudnn_convert.read.tensorbundle.tables import extend_crc, mask_crc
 from cudnn_convert.storage import staging
 from cudnn_convert.text import first_line
 
+FLAG: Final = "--data"
 _GZIP: Final = b"\x1f\x8b"
 _HEAD: Final = struct.Struct("<QI")
 _TAIL: Final = 4
@@ -68,7 +69,7 @@ def is_records(path: Path) -> bool:
     return len(head) == _HEAD.size and _is_sound(head)
 
 
-def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[RecordPlace]:
+def scan(path: Path, *, values: bool = False) -> Iterator[RecordPlace]:
     """Yield the place of each record of a file.
 
     With `values` the bytes of each record are checked too. Raises UsageError for a head that is wrong, a file
@@ -80,7 +81,7 @@ def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[RecordPlace
         with _open(path) as stream:
             offset = 0
             while head := stream.read(_HEAD.size):
-                where = f"{flag} {path}: record at byte {offset}"
+                where = f"{FLAG} {path}: record at byte {offset}"
                 if len(head) < _HEAD.size or not _is_sound(head):
                     what = "the end of the file" if len(head) < _HEAD.size else "a length that is damaged"
                     raise UsageError(f"{where}: expected the head of a record, found {what}; {_AGAIN}")
@@ -89,16 +90,16 @@ def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[RecordPlace
                     raise _too_short(where, length, stored - end + _TAIL)
                 _check_bytes(stream, length, where, values=values or compressed)
                 if compressed and context.is_bomb(end + length, stored):
-                    raise _explain_bomb(path, stored, flag)
+                    raise _explain_bomb(path, stored)
                 yield RecordPlace(path, offset, length)
                 offset = end + length
     except (EOFError, zlib.error, gzip.BadGzipFile) as cause:
         raise UsageError(
-            f"{flag} {path}: expected a complete gzip file, found a damaged one; {_AGAIN}"
+            f"{FLAG} {path}: expected a complete gzip file, found a damaged one; {_AGAIN}"
         ) from cause
 
 
-def read(places: Sequence[RecordPlace], *, flag: str) -> list[bytes]:
+def read(places: Sequence[RecordPlace]) -> list[bytes]:
     """Read the bytes of records found by `scan`, in the given order.
 
     Raises UsageError for damaged records.
@@ -108,7 +109,7 @@ def read(places: Sequence[RecordPlace], *, flag: str) -> list[bytes]:
     for path, of_file in groupby(in_order, key=lambda record: record.path):
         with staging.local_copy(path) as local, _open(local) as stream:
             for record in of_file:
-                where = f"{flag} {local}: record at byte {record.offset}"
+                where = f"{FLAG} {local}: record at byte {record.offset}"
                 stream.seek(record.offset)
                 head = stream.read(_HEAD.size)
                 if head[:8] != record.length.to_bytes(8, "little"):
@@ -136,14 +137,14 @@ def _extend(crc: int, data: bytes) -> int:
     return extend_crc(crc, np.frombuffer(data, np.uint8))
 
 
-def _explain_bomb(path: Path, stored: int, flag: str) -> UsageError:
+def _explain_bomb(path: Path, stored: int) -> UsageError:
     """Return the error for an oversized compressed file, with the limit needed."""
     whole = 0
     with gzip.open(path) as stream:
         while chunk := stream.read(_CHUNK):
             whole += len(chunk)
     expected = f"a file that unpacks to at most {context.current().expansion} times its {stored} bytes"
-    return UsageError(f"{flag} {path}: expected {expected}, found {whole} bytes; {context.raising(whole)}")
+    return UsageError(f"{FLAG} {path}: expected {expected}, found {whole} bytes; {context.raising(whole)}")
 
 
 def _too_short(where: str, length: int, there: int) -> UsageError:
@@ -258,7 +259,7 @@ _EXTRA: Final = "install it: pip install 'cudnn-convert[parquet]'"
 _ROWS: Final = 1024
 
 
-def read_csv(path: Path, features: Mapping[str, InputFeature], *, flag: str) -> Iterator[Row]:
+def read_csv(path: Path, features: Mapping[str, InputFeature]) -> Iterator[Row]:
     """Yield the rows of a CSV file with column names. Raises UsageError.
 
     The first line names the columns.
@@ -266,17 +267,17 @@ def read_csv(path: Path, features: Mapping[str, InputFeature], *, flag: str) -> 
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:  # Excel marks its UTF-8
             lines = csv.DictReader(stream)
-            _require(f"{flag} {path}", lines.fieldnames or (), features)
+            _require(f"{FLAG} {path}", lines.fieldnames or (), features)
             for row in lines:
                 where = f"{path}: line {lines.line_num}"
                 values = {
-                    feature.name: _parse_cell(row[feature.name], feature, f"{flag} {where}")
+                    feature.name: _parse_cell(row[feature.name], feature, f"{FLAG} {where}")
                     for feature in features.values()
                 }
-                yield where, _make_example(values, features, f"{flag} {where}")
+                yield where, _make_example(values, features, f"{FLAG} {where}")
     except (UnicodeDecodeError, csv.Error) as cause:
         raise UsageError(
-            f"{flag} {path}: expected CSV in UTF-8, found an error: {first_line(cause)}"
+            f"{FLAG} {path}: expected CSV in UTF-8, found an error: {first_line(cause)}"
         ) from cause
 
 
@@ -299,7 +300,7 @@ def _parse_number(word: str, feature: InputFeature, where: str) -> float:
         ) from cause
 
 
-def read_parquet(path: Path, features: Mapping[str, InputFeature], *, flag: str) -> Iterator[Row]:
+def read_parquet(path: Path, features: Mapping[str, InputFeature]) -> Iterator[Row]:
     """Yield the rows of a Parquet file.
 
     Raises UsageError, and MissingDependencyError without the library PyArrow.
@@ -308,7 +309,7 @@ def read_parquet(path: Path, features: Mapping[str, InputFeature], *, flag: str)
         from pyarrow import ArrowException, parquet
     except ImportError as cause:
         raise MissingDependencyError(
-            f"{flag} {path}: expected PyArrow, found that it is not installed; {_EXTRA}"
+            f"{FLAG} {path}: expected PyArrow, found that it is not installed; {_EXTRA}"
         ) from cause
     try:
         with parquet.ParquetFile(path) as file:
@@ -319,19 +320,19 @@ def read_parquet(path: Path, features: Mapping[str, InputFeature], *, flag: str)
                 most = context.current().expansion
                 expected = f"a file that unpacks to at most {most} times its {stored} bytes"
                 actual = f"{size} bytes; {context.raising(size)}"
-                raise UsageError(f"{flag} {path}: expected {expected}, found {actual}")
-            _require(f"{flag} {path}", file.schema_arrow.names, features)
+                raise UsageError(f"{FLAG} {path}: expected {expected}, found {actual}")
+            _require(f"{FLAG} {path}", file.schema_arrow.names, features)
             names = sorted({feature.name for feature in features.values()})
             number = 0
             for batch in file.iter_batches(_ROWS, columns=names):
                 for row in batch.to_pylist():
                     where = f"{path}: row {number}"
                     values = {name: _flatten(row[name]) for name in names}
-                    yield where, _make_example(values, features, f"{flag} {where}")
+                    yield where, _make_example(values, features, f"{FLAG} {where}")
                     number += 1
     except (ArrowException, OSError) as cause:
         raise UsageError(
-            f"{flag} {path}: expected a Parquet file, found an error: {first_line(cause)}"
+            f"{FLAG} {path}: expected a Parquet file, found an error: {first_line(cause)}"
         ) from cause
 
 

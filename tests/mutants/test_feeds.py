@@ -125,7 +125,7 @@ def check_feeds(read: Any, folder: Path) -> None:
     for name, said in (("lacks", "expected the feature"), ("damaged", "found damaged ones")):
         with pytest.raises(UsageError) as caught:
             read.read_shard(given(folder / name), read.share_out(given(folder / name))[0][0])
-        place = [*records.scan(folder / name, flag="")][3].offset
+        place = [*records.scan(folder / name)][3].offset
         assert f"{name}: record at byte {place}: " in str(caught.value) and said in str(caught.value)
     orders = []
     for seed in (3, 4):
