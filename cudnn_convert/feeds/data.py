@@ -7,7 +7,7 @@ tables always have examples. Nothing in any of them is executed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from glob import glob, has_magic
@@ -133,8 +133,8 @@ def share_out(data: Data) -> tuple[list[Shard], DataCalls]:
     kind = _find_one_kind(data, files)
     if kind == "records":
         places, count = _find_places(data, files, feature_specs.parse_features(data.features))
-        drawing = _choose(data, count, known=len(places))
-        return [*_cut(places, drawing)], _describe(data, count, drawing)
+        drawing = _choose(data, known=len(places))
+        return [*_cut(places, drawing)], _describe(data, count, drawing, [])
     if kind != "npz" or data.batch or data.limit:
         what = "expected records, or calls in .npz files, found"
         raise UsageError(
@@ -242,14 +242,12 @@ def _read_arrays(data: Data, files: Sequence[Path], kind: str) -> DataCalls:
         return DataCalls(str(data), feeds, data.name)
     rows = _join_rows(feeds, data)
     count = len(next(iter(rows.values()), ()))
+    drawing = _choose(data, known=count)
+    from cudnn_convert.feeds import pipeline
 
-    def pick(drawing: Drawing) -> list[dict[str, Array]]:
-        from cudnn_convert.feeds import pipeline
-
-        drawn = pipeline.draw_numbers(drawing)
-        return [{key: value[numbers] for key, value in rows.items()} for numbers in drawn]
-
-    return _draw(data, count, known=count, batches=pick)
+    drawn = pipeline.draw_numbers(drawing)
+    feeds = [{key: value[numbers] for key, value in rows.items()} for numbers in drawn]
+    return _describe(data, count, drawing, feeds)
 
 
 def _join_rows(feeds: Sequence[Mapping[str, Array]], data: Data) -> dict[str, Array]:
@@ -273,15 +271,7 @@ def _join_rows(feeds: Sequence[Mapping[str, Array]], data: Data) -> dict[str, Ar
         ) from cause
 
 
-def _draw(
-    data: Data, count: int, *, known: int, batches: Callable[[Drawing], list[dict[str, Array]]]
-) -> DataCalls:
-    """Draw examples and read the batches."""
-    drawing = _choose(data, count, known=known)
-    return replace(_describe(data, count, drawing), feeds=batches(drawing))
-
-
-def _choose(data: Data, count: int, *, known: int) -> Drawing:
+def _choose(data: Data, *, known: int) -> Drawing:
     """Choose the examples of the calls.
 
     Those of one call stay in their order, more are shuffled.
@@ -295,16 +285,16 @@ def _choose(data: Data, count: int, *, known: int) -> Drawing:
     return pipeline.Drawing(known, taken, size, None if is_single else data.seed)
 
 
-def _describe(data: Data, count: int, drawing: Drawing) -> DataCalls:
-    """Describe the calls drawn from `count` examples, with empty feeds.
+def _describe(data: Data, count: int, drawing: Drawing, feeds: list[dict[str, Array]]) -> DataCalls:
+    """Describe the calls drawn from `count` examples.
 
     A `count` of -1 is an unknown number.
     """
     if drawing.taken == count:
-        return data.describe()
+        return DataCalls(str(data), feeds, data.name)
     of = f"{count:,}" if count >= 0 else f"more than {drawing.known:,}"
     what = f"{drawing.taken:,} of {of} examples, in {drawing.calls} calls of at most {drawing.batch}"
-    return DataCalls(str(data), [], f"{data.name}: {what} (--limit-examples, --batch)")
+    return DataCalls(str(data), feeds, f"{data.name}: {what} (--limit-examples, --batch)")
 
 
 def _read_examples(data: Data, files: Sequence[Path], kind: str) -> DataCalls:
@@ -321,33 +311,29 @@ def _read_examples(data: Data, files: Sequence[Path], kind: str) -> DataCalls:
     most = max(_KNOWN, data.limit or 0)
     known = [*islice(rows, most)]
     count = len(known) if next(rows, None) is None else -1
+    drawing = _choose(data, known=len(known))
+    from cudnn_convert.feeds import pipeline
 
-    def parse(drawing: Drawing) -> list[dict[str, Array]]:
-        from cudnn_convert.feeds import pipeline
-
-        examples = pipeline.hold([example for _, example in known])
-        return pipeline.batch_examples(examples, drawing, features, lambda k: known[k][0])
-
-    return _draw(data, count, known=len(known), batches=parse)
+    examples = pipeline.hold([example for _, example in known])
+    feeds = pipeline.batch_examples(examples, drawing, features, lambda k: known[k][0])
+    return _describe(data, count, drawing, feeds)
 
 
 def _read_records(data: Data, files: Sequence[Path], features: Mapping[str, InputFeature]) -> DataCalls:
     places, count = _find_places(data, files, features)
+    drawing = _choose(data, known=len(places))
+    from cudnn_convert.feeds import pipeline
 
-    def parse(drawing: Drawing) -> list[dict[str, Array]]:
-        from cudnn_convert.feeds import pipeline
-
-        examples = pipeline.read_records(places)
-        try:
-            return pipeline.batch_examples(examples, drawing, features, lambda k: str(places[k]))
-        except UsageError:
-            # Bytes that do not fit their checksum are named before what they are read as.
-            for file in dict.fromkeys(record.path for record in places):
-                for _ in records.scan(file, values=True):
-                    pass
-            raise
-
-    return _draw(data, count, known=len(places), batches=parse)
+    examples = pipeline.read_records(places)
+    try:
+        feeds = pipeline.batch_examples(examples, drawing, features, lambda k: str(places[k]))
+    except UsageError:
+        # Bytes that do not fit their checksum are named before what they are read as.
+        for file in dict.fromkeys(record.path for record in places):
+            for _ in records.scan(file, values=True):
+                pass
+        raise
+    return _describe(data, count, drawing, feeds)
 
 
 def _find_places(
