@@ -182,17 +182,13 @@ def read_calls(data: Data) -> DataCalls:
     if not files:
         raise UsageError(f"{data}: expected a file, or a pattern that matches files, found nothing")
     with ExitStack() as stack:
-        return _read_files(data, [stack.enter_context(staging.local_copy(file)) for file in files])
-
-
-def _read_files(data: Data, files: Sequence[Path]) -> DataCalls:
-    kind = _find_one_kind(data, files)
-    try:
-        if kind in ("npz", "npy"):
-            return _read_arrays(data, files, kind)
-        return _read_examples(data, files, kind)
-    except OSError as cause:
-        raise UsageError(f"{data}: cannot read {cause.filename}: {cause.strerror or cause}") from cause
+        files = [stack.enter_context(staging.local_copy(file)) for file in files]
+        kind = _find_one_kind(data, files)
+        read = _read_arrays if kind in ("npz", "npy") else _read_examples
+        try:
+            return read(data, files, kind)
+        except OSError as cause:
+            raise UsageError(f"{data}: cannot read {cause.filename}: {cause.strerror or cause}") from cause
 
 
 def _find_one_kind(data: Data, files: Sequence[Path]) -> str:
@@ -344,23 +340,26 @@ def _find_places(
     The number is -1 where there are more. Where there are more, files are taken in an order of their own, so
     that the first do not stand for all. Raises UsageError where `features` are none.
     """
-    for ordered in (files, np.random.default_rng(data.seed).permutation(np.array(files, object)).tolist()):
-        places: list[RecordPlace] = []
-        size, most = 0, max(_KNOWN, data.limit or 0)
-        for record in chain.from_iterable(map(_scan, ordered)):
-            if len(places) == most or (places and size + record.length > context.current().expanded):
-                break
-            places.append(record)
-            size += record.length
-        else:
-            count = len(places)
-            break
-        count = -1
-        if len(files) == 1:
-            break
+    most = max(_KNOWN, data.limit or 0)
+    places, count = _take_first(files, most)
+    if count < 0 and len(files) > 1:
+        shuffled = np.random.default_rng(data.seed).permutation(np.array(files, object)).tolist()
+        places, count = _take_first(shuffled, most)
     if places and not features:
         raise _ask_for_features(data, places)
     return places, count
+
+
+def _take_first(files: Sequence[Path], most: int) -> tuple[list[RecordPlace], int]:
+    """Find the first records, and count all; the number is -1 where there are more."""
+    places: list[RecordPlace] = []
+    size = 0
+    for record in chain.from_iterable(map(_scan, files)):
+        if len(places) == most or (places and size + record.length > context.current().expanded):
+            return places, -1
+        places.append(record)
+        size += record.length
+    return places, len(places)
 
 
 def _scan(file: Path) -> Iterator[RecordPlace]:
