@@ -6,6 +6,7 @@ one call for each. Where a batch is refused, its records are looked at one by on
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import groupby
 from typing import Any, Final
 
@@ -104,12 +105,11 @@ def read_records(places: Sequence[RecordPlace]) -> Any:
     """Return a dataset of the serialized Examples in all files of `places`, in order."""
     with tf_private.eager_mode():
         files = [path for path, _ in groupby(places, lambda record: record.path)]
-        whole = None
-        for compressed, paths in groupby(files, records.is_compressed):
-            kind = "GZIP" if compressed else ""
-            part = tf.data.TFRecordDataset([str(path) for path in paths], compression_type=kind)
-            whole = part if whole is None else whole.concatenate(part)
-        return hold([]) if whole is None else whole
+        parts = [
+            tf.data.TFRecordDataset([*map(str, paths)], compression_type="GZIP" if compressed else "")
+            for compressed, paths in groupby(files, records.is_compressed)
+        ]
+        return reduce(lambda whole, part: whole.concatenate(part), parts)
 
 
 def hold(serialized: Sequence[bytes]) -> Any:

@@ -12,11 +12,12 @@ feature.proto).
 
 import csv
 import gzip
+import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,7 +91,7 @@ def scan(path: Path, *, values: bool = False) -> Iterator[RecordPlace]:
                     raise _too_short(where, length, stored - end + _TAIL)
                 _check_bytes(stream, length, where, values=values or compressed)
                 if compressed and context.is_bomb(end + length, stored):
-                    raise _explain_bomb(path, stored)
+                    raise _explain_bomb(path, stream.seek(0, os.SEEK_END))
                 yield RecordPlace(path, offset, length)
                 offset = end + length
     except (EOFError, zlib.error, gzip.BadGzipFile) as cause:
@@ -137,14 +138,11 @@ def _extend(crc: int, data: bytes) -> int:
     return extend_crc(crc, np.frombuffer(data, np.uint8))
 
 
-def _explain_bomb(path: Path, stored: int) -> UsageError:
-    """Return the error for an oversized compressed file, with the limit needed."""
-    whole = 0
-    with gzip.open(path) as stream:
-        while chunk := stream.read(_CHUNK):
-            whole += len(chunk)
-    expected = f"a file that unpacks to at most {context.current().expansion} times its {stored} bytes"
-    return UsageError(f"{FLAG} {path}: expected {expected}, found {whole} bytes; {context.raising(whole)}")
+def _explain_bomb(path: Path, size: int) -> UsageError:
+    """Return the error for a file of too many expanded bytes, with the limit needed."""
+    most, stored = context.current().expansion, path.stat().st_size
+    expected = f"a file that unpacks to at most {most} times its {stored} bytes"
+    return UsageError(f"{FLAG} {path}: expected {expected}, found {size} bytes; {context.raising(size)}")
 
 
 def _too_short(where: str, length: int, there: int) -> UsageError:
@@ -316,20 +314,16 @@ def read_parquet(path: Path, features: Mapping[str, InputFeature]) -> Iterator[R
             size = sum(
                 file.metadata.row_group(k).total_byte_size for k in range(file.metadata.num_row_groups)
             )
-            if context.is_bomb(size, stored := path.stat().st_size):
-                most = context.current().expansion
-                expected = f"a file that unpacks to at most {most} times its {stored} bytes"
-                actual = f"{size} bytes; {context.raising(size)}"
-                raise UsageError(f"{FLAG} {path}: expected {expected}, found {actual}")
+            if context.is_bomb(size, path.stat().st_size):
+                raise _explain_bomb(path, size)
             _require(f"{FLAG} {path}", file.schema_arrow.names, features)
             names = sorted({feature.name for feature in features.values()})
-            number = 0
-            for batch in file.iter_batches(_ROWS, columns=names):
-                for row in batch.to_pylist():
-                    where = f"{path}: row {number}"
-                    values = {name: _flatten(row[name]) for name in names}
-                    yield where, _make_example(values, features, f"{FLAG} {where}")
-                    number += 1
+            batches = file.iter_batches(_ROWS, columns=names)
+            rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+            for number, row in enumerate(rows):
+                where = f"{path}: row {number}"
+                values = {name: _flatten(row[name]) for name in names}
+                yield where, _make_example(values, features, f"{FLAG} {where}")
     except (ArrowException, OSError) as cause:
         raise UsageError(
             f"{FLAG} {path}: expected a Parquet file, found an error: {first_line(cause)}"
