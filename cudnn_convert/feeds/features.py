@@ -179,7 +179,7 @@ def _make(key: str, spec: Mapping[str, Any]) -> InputFeature:
         expected = f"one of {', '.join(_NUMBERS)}, {_STRING}, {BITS} or {_BYTES}TYPE"
         raise UsageError(f"{where}: type: expected {expected}, found {kind!r}")
     shape, axis = _read_shape(spec["shape"], where)
-    pad, divisor = _number(spec.get("pad"), 0.0, where), _number(spec.get("divisor"), None, where)
+    pad, divisor = _number(spec.get("pad"), where), _number(spec.get("divisor"), where)
     if divisor == 0:
         raise UsageError(f"{where}: divisor: expected a number other than 0, found 0")
     dtype = np.dtype(object) if name == _STRING else np.dtype(name)
@@ -214,9 +214,9 @@ def _read_shape(given: Any, where: str) -> tuple[tuple[int | None, ...], int]:
     return tuple(shape), axis
 
 
-def _number(given: Any, default: Any, where: str) -> Any:
+def _number(given: Any, where: str) -> float | None:
     if given is None:
-        return default
+        return None
     try:
         number = float(given)
     except (TypeError, ValueError):
