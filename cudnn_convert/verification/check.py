@@ -187,13 +187,10 @@ def judge_whole(
 
 def _warn_of_neighbours(comparison: Comparison, noise: Sequence[float]) -> list[str]:
     """Return a warning for each output with rows dependent on neighbour rows."""
-    trial = comparison.trial
-    if not trial.influence:
-        return []
-    positions = source_runs.find_positions(comparison.settings.plan)
-    judged = {key: positions[key] for key in trial.influence}
-    floors = {key: noise[position] for key, position in judged.items()}
-    return neighbours.describe(trial.influence, neighbours.spreads_of(trial, judged), floors)
+    influence = comparison.trial.influence
+    spreads = {key: comparison.spread(key) for key in influence}
+    floors = dict(zip(comparison.settings.plan.signature.outputs, noise, strict=False))
+    return neighbours.describe(influence, spreads, floors)
 
 
 def find_judged_moves(trial: Trial, outputs: Sequence[OutputReport]) -> dict[str, frozenset[str]]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from cudnn_convert.model import Array
 from cudnn_convert.verification import effort
-from cudnn_convert.verification.rounding import spread
 from cudnn_convert.verification.trials import Trial
 
 
@@ -83,11 +82,3 @@ def _compare_rows(whole: Array, alone: Array, axis: int) -> float:
     first, second = (row[shape] for row in rows)
     known = np.isfinite(first) & np.isfinite(second)
     return float(np.max(np.abs(first[known] - second[known]), initial=0.0))
-
-
-def spreads_of(trial: Trial, outputs: Mapping[str, int]) -> dict[str, float]:
-    """Return the spread of the values of each output."""
-    return {
-        key: spread(np.concatenate([values[position].astype(np.float64).ravel() for values in trial.exact]))
-        for key, position in outputs.items()
-    }
