@@ -67,13 +67,11 @@ def largest(
     if enough(worst):
         return worst
     noisiest = max(range(len(first)), key=lambda number: max(first[number], default=0.0))
-    for draw in range(1, effort.NOISE_DRAWS + 1):
-        for number in range(len(exact)) if in_order else [noisiest]:
-            worst = [max(pair) for pair in zip(worst, gaps(draw, number), strict=True)]
-    for draw in range(effort.NOISE_DRAWS + 1, effort.NOISE_DRAWS + 1 + effort.MORE_NOISE_DRAWS):
-        if not doubtful(worst):
+    for draw in range(1, 1 + effort.NOISE_DRAWS + effort.MORE_NOISE_DRAWS):
+        is_further = draw > effort.NOISE_DRAWS
+        if is_further and not doubtful(worst):
             break
-        for number in range(len(exact)):
+        for number in range(len(exact)) if in_order or is_further else [noisiest]:
             worst = [max(pair) for pair in zip(worst, gaps(draw, number), strict=True)]
     return worst
 
