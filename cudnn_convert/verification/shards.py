@@ -11,6 +11,7 @@ recurrences, are answered here, on single feeds that are read when they are need
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -85,14 +86,14 @@ def measure_shard(
     gaps = [] if bounds else _measure_gaps(settings, trial)
     noise = [max(column) for column in zip(*gaps, strict=True)]
     bounds = bounds or comparison.choose_bounds(noise)
-    places = {key: k for k, key in enumerate(settings.plan.signature.outputs)}
+    outputs = settings.plan.signature.outputs
     return Partial(
         [end_to_end.shapes_of(settings.plan, feed) for feed in feeds],
         comparison.shapes,
         [value.dtype.name for value in trial.exact[0]],
         gaps,
         trial.sizes,
-        [{key: _range(values[k]) for key, k in places.items()} for values in trial.exact],
+        [dict(zip(outputs, map(_range, values), strict=False)) for values in trial.exact],
         bounds,
         comparison.differences(bounds),
     )
@@ -126,64 +127,45 @@ def compare_shards(settings: Settings, measure: Measure) -> Comparison:
     shards, calls = share_out(_data_of(settings))
     settings = replace(settings, calls=calls)
     partials = [*measure(shards, None)]
-    feeds = _Feeds(settings, shards, [len(partial.feeds) for partial in partials])
+    begins = [*accumulate((len(partial.feeds) for partial in partials), initial=0)]
+
+    @lru_cache(maxsize=1)  # a single shard is in memory at a time
+    def read_feeds(shard: int) -> list[dict[str, Array]]:
+        calls = read_shard(_data_of(settings), shards[shard])
+        return recordings.read_feeds(settings.judge, calls)
+
+    def read_feed(number: int) -> dict[str, Array]:
+        shard = bisect_right(begins, number) - 1
+        return read_feeds(shard)[number - begins[shard]]
+
+    def answer(number: int) -> list[Array]:
+        with settings.judge.open(trust=settings.trust) as source:
+            source.restart()
+            return trials.run_judge(settings, source, read_feed(number))
+
+    feeds, exact = _Lazy(begins[-1], read_feed), _Lazy(begins[-1], answer)
     sizes = [size for partial in partials for size in partial.sizes]
     shapes = [shape for partial in partials for shape in partial.feeds]
-    trial = _ShardedTrial(feeds, _Exact(settings, feeds), sizes, shapes=shapes)
+    trial = _ShardedTrial(feeds, exact, sizes, shapes=shapes)
     return _ShardedComparison(settings, trial, (), shards, measure, partials, [*partials])
 
 
 class _Lazy(Sequence[_Value]):
     """Values by the number of a feed, each made on request."""
 
+    def __init__(self, count: int, make: Callable[[int], _Value]) -> None:
+        self._numbers, self._make = range(count), make
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
     @overload
     def __getitem__(self, number: int) -> _Value: ...
     @overload
     def __getitem__(self, number: slice) -> Sequence[_Value]: ...
     def __getitem__(self, number: int | slice) -> Any:
-        if isinstance(number, slice):
-            return [self.make(k) for k in range(len(self))[number]]
-        if not 0 <= number < len(self):
-            raise IndexError(number)
-        return self.make(number)
-
-    def make(self, number: int) -> _Value:
-        """Make the value of a feed."""
-        raise NotImplementedError
-
-
-class _Feeds(_Lazy[dict[str, Array]]):
-    """The feeds of all shards, with a single shard in memory at a time."""
-
-    def __init__(self, settings: Settings, shards: Sequence[Shard], counts: Sequence[int]) -> None:
-        self._judging, self._shards = settings, shards
-        self._ends = [*accumulate(counts)]
-        self._kept: tuple[int, list[dict[str, Array]]] = (-1, [])
-
-    def __len__(self) -> int:
-        return self._ends[-1]
-
-    def make(self, number: int) -> dict[str, Array]:
-        shard = bisect_right(self._ends, number)
-        if self._kept[0] != shard:
-            calls = read_shard(_data_of(self._judging), self._shards[shard])
-            self._kept = shard, recordings.read_feeds(self._judging.judge, calls)
-        return self._kept[1][number - (self._ends[shard - 1] if shard else 0)]
-
-
-class _Exact(_Lazy[list[Array]]):
-    """The exact answers of the source to each feed, computed on request."""
-
-    def __init__(self, settings: Settings, feeds: _Feeds) -> None:
-        self._judging, self._feeds = settings, feeds
-
-    def __len__(self) -> int:
-        return len(self._feeds)
-
-    def make(self, number: int) -> list[Array]:
-        with self._judging.judge.open(trust=self._judging.trust) as source:
-            source.restart()
-            return trials.run_judge(self._judging, source, self._feeds[number])
+        numbers = self._numbers[number]
+        return [*map(self._make, numbers)] if isinstance(numbers, range) else self._make(numbers)
 
 
 @dataclass(frozen=True, slots=True)
