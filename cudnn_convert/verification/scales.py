@@ -99,12 +99,10 @@ def describe_numbers(values: Sequence[Array]) -> str:
         return LOGITS
     most = _sum_tolerance(values[0])
     rows = np.concatenate([value.astype(np.float64) for value in values])
-    if _is_possible(values, PROBABILITIES) and (np.abs(rows.sum(-1) - 1) <= most).all():
-        return PROBABILITIES
     with np.errstate(over="ignore"):
-        total = np.exp(rows).sum(-1)
-    if _is_possible(values, LOG_PROBABILITIES) and (np.abs(total - 1) <= most).all():
-        return LOG_PROBABILITIES
+        for scale, shares in ((PROBABILITIES, rows), (LOG_PROBABILITIES, np.exp(rows))):
+            if _is_possible(values, scale) and (np.abs(shares.sum(-1) - 1) <= most).all():
+                return scale
     return LOGITS
 
 
