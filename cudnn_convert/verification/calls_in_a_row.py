@@ -7,6 +7,7 @@ and the others with random states.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -37,9 +38,13 @@ def call_in_a_row(comparison: Comparison, runner: runners.Runner) -> tuple[Chunk
     feeds = comparison.trial.feeds if len(comparison.trial.feeds) > 1 else [*comparison.trial.feeds] * 2
     axes = _find_open_axes(plan)
     kinds = streaming.list_kinds(settings.seed) if axes else {}
-    calls = {what: _list_calls(plan, feeds, axes, sizes) for what, sizes in kinds.items()}
-    tried = {what: _call_source_if_taken(settings, own) for what, own in calls.items()}
-    answered = {what: trial for what, trial in tried.items() if trial is not None}
+    import tensorflow as tf  # a source with such states has loaded it
+
+    answered: dict[str, Trial] = {}
+    for what, sizes in kinds.items():
+        calls = _list_calls(plan, feeds, axes, sizes)
+        with suppress(tf.errors.OpError, ValueError):  # the source refuses a number of steps
+            answered[what] = _call_source(settings, calls)
     if not answered:
         answered = {_WHOLE: _call_source(settings, _list_calls(plan, feeds, {}, [1]))}
     return tuple(_call_artifact(settings, runner, what, trial) for what, trial in answered.items())
@@ -78,19 +83,6 @@ def _list_calls(
             calls.append(own | given)
             given = {}
     return calls
-
-
-def _call_source_if_taken(settings: Settings, calls: Sequence[dict[str, Array]]) -> Trial | None:
-    """Return the source's answers to calls in a row, if accepted.
-
-    Returns None where the source refuses a call, for its number of steps.
-    """
-    import tensorflow as tf
-
-    try:
-        return _call_source(settings, calls)
-    except (tf.errors.OpError, ValueError):
-        return None
 
 
 def _call_source(settings: Settings, calls: Sequence[dict[str, Array]]) -> Trial:
