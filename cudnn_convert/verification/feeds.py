@@ -107,6 +107,8 @@ _SHORTEN: Final = _WINDOWS | {"RFFT", "FFT", "AudioSpectrogram"}
 #: How well feeds fit a model, worst first: it refuses them; a recurrence sees no step; a branch without
 #: recurrences is taken; it runs; recurrences see the steps that were meant; the batch.
 _REFUSED, _NO_STEPS, _UNREACHED, _ACCEPTED, _RIGHT_STEPS, _RIGHT_BATCH = range(6)
+#: Feeds by tensor, one for each pair of sizes.
+_Feeds = list[dict[str, Array]]
 #: A word that no vocabulary has.
 _UNKNOWN: Final = b"\xff"
 
@@ -119,7 +121,7 @@ def generate(
     more: Sizes = (),
     usual: Sizes = (),
     floats: Floats = USUAL,
-) -> list[dict[str, Array]]:
+) -> _Feeds:
     """Make a feed by tensor for each of the sizes `usual`.
 
     Without them for each of `judges.sizes`, or of the one batch that states have. And one for each of `more`
@@ -141,7 +143,7 @@ def generate(
 
 def _generate(
     plan: Plan, source: RunningSource, seed: int, kinds: Sequence[Sizes], floats: Floats
-) -> list[dict[str, Array]]:
+) -> _Feeds:
     seen, index = import_graph(plan.graph), Index(plan.graph)
     names = list(plan.signature.inputs.values())
     tensors = {name: _describe_input(index, seen, name) for name in names} | _states(plan)
@@ -149,9 +151,7 @@ def _generate(
     masks = {name for name in names if tensors[name].dtype.is_floating and is_mask(index, name)}
     paddings |= dict.fromkeys(masks, 0)
 
-    def draw_feeds(
-        integers: _Integers, roles: Mapping[str, tuple[str, ...]], pairs: Sizes
-    ) -> list[dict[str, Array]]:
+    def draw_feeds(integers: _Integers, roles: Mapping[str, tuple[str, ...]], pairs: Sizes) -> _Feeds:
         rng = np.random.default_rng(seed)
         fed = [
             {
@@ -179,20 +179,21 @@ def _generate(
 
     windows = _Windows(plan)
 
-    def measure(feed: Mapping[str, Array]) -> list[tuple[int, int]]:
-        windows.require_filled(feed)
-        return _sizes(plan, source, feed)
+    def rank_feeds(feeds: _Feeds, pairs: Sizes) -> int:
+        seen_sizes = []
+        for feed in feeds:
+            windows.require_filled(feed)
+            seen_sizes.append(_sizes(plan, source, feed))
+        return _rank(plan, seen_sizes, pairs, len(kinds[-1]))
 
     failure = ""
     for integers in _list_integers(plan, index, seen, tensors):
 
-        def draw_tries(pairs: Sizes, integers: _Integers = integers) -> Iterator[list[dict[str, Array]]]:
+        def draw_tries(pairs: Sizes, integers: _Integers = integers) -> Iterator[_Feeds]:
             ways = (roles for roles in _assignments(tensors) if _fits_memory(tensors, roles, pairs))
             return (draw_feeds(integers, roles, pairs) for roles in ways)
 
-        rank, feeds, failure = _search(
-            plan, _groups_of_sizes(plan, seen, kinds), draw_tries, measure=measure, count=len(kinds[-1])
-        )
+        rank, feeds, failure = _search(_groups_of_sizes(plan, seen, kinds), draw_tries, rank_feeds)
         if rank > _REFUSED:
             return feeds
     expected = f"expected random inputs that the model accepts, found none ({failure})"
@@ -247,18 +248,15 @@ def _list_integers(
 
 
 def _search(
-    plan: Plan,
     groups: Iterable[Sequence[Sizes]],
-    draw: Callable[[Sizes], Iterable[list[dict[str, Array]]]],
-    *,
-    measure: Callable[[Mapping[str, Array]], list[tuple[int, int]]],
-    count: int,
-) -> tuple[int, list[dict[str, Array]], str]:
+    draw: Callable[[Sizes], Iterable[_Feeds]],
+    rank: Callable[[_Feeds, Sizes], int],
+) -> tuple[int, _Feeds, str]:
     """Return the best rank of feeds, feeds of the rank, and the last refusal's reason.
 
-    `draw` gives feeds to try for some sizes; `measure` and `count` are those of `_choose_accepted`.
+    `draw` gives feeds to try for some sizes; `rank` runs the source on them.
     """
-    best: tuple[int, list[dict[str, Array]]] = (_REFUSED, [])
+    best: tuple[int, _Feeds] = (_REFUSED, [])
     failure = "no unknown dimension could be told"
     most, smaller = 0, [effort.FEED_SIZES_OF_LITTLE_MEMORY]
     for group in groups:
@@ -271,15 +269,13 @@ def _search(
             )
             tries = (feeds for feeds in draw(pairs) if _count_values(feeds) <= most)
             try:
-                rank, feeds, failure = _choose_accepted(
-                    plan, tries, pairs, failure, measure=measure, count=count
-                )
+                ranked, failure = _choose_accepted(tries, pairs, failure, rank)
             except tf.errors.ResourceExhaustedError as error:
                 failure = first_line(error)  # of this size alone: smaller ones may fit
                 waiting = [*waiting, *smaller]
                 smaller = []
                 continue
-            best = max(best, (rank, feeds), key=itemgetter(0))
+            best = max(best, ranked, key=itemgetter(0))
             if best[0] == _RIGHT_BATCH:
                 return *best, failure
         if best[0] > _NO_STEPS:
@@ -378,42 +374,36 @@ def _multiple(size: int, share: int) -> int:
 
 
 def _choose_accepted(
-    plan: Plan,
-    tries: Iterable[list[dict[str, Array]]],
-    pairs: Sizes,
-    failure: str,
-    *,
-    measure: Callable[[Mapping[str, Array]], list[tuple[int, int]]],
-    count: int,
-) -> tuple[int, list[dict[str, Array]], str]:
-    """Return the best rank of feeds, the first such feeds, and the last refusal's reason.
+    tries: Iterable[_Feeds], pairs: Sizes, failure: str, rank: Callable[[_Feeds, Sizes], int]
+) -> tuple[tuple[int, _Feeds], str]:
+    """Return the best rank with the first such feeds, and the last refusal's reason.
 
-    `measure` gives the (time, batch) that recurrences see of a feed. They must see a step of each of the
-    first `count` feeds. Raises ResourceExhaustedError.
+    Raises ResourceExhaustedError.
     """
-    best: tuple[int, list[dict[str, Array]]] = (_REFUSED, [])
+    best: tuple[int, _Feeds] = (_REFUSED, [])
     exhausted: Exception | None = None
     for feeds in tries:
         try:
-            seen_sizes = [measure(feed) for feed in feeds]
+            ranked = rank(feeds, pairs), feeds
         except tf.errors.ResourceExhaustedError as error:
             exhausted = error  # which another reading of the axes may not be
             continue
         except (tf.errors.OpError, ValueError) as error:
             failure = first_line(error)
             continue
-        best = max(best, (_rank(plan, seen_sizes, pairs, count), feeds), key=itemgetter(0))
+        best = max(best, ranked, key=itemgetter(0))
         if best[0] == _RIGHT_BATCH:
             break
     if best[0] == _REFUSED and exhausted is not None:
         raise exhausted
-    return *best, failure
+    return best, failure
 
 
 def _rank(plan: Plan, seen_sizes: Sequence[Sequence[tuple[int, int]]], pairs: Sizes, count: int) -> int:
     """Rank the fit of feeds.
 
-    `seen_sizes` are the (time, batch) of recurrences in each, `pairs` those meant.
+    `seen_sizes` are the (time, batch) of recurrences in each, `pairs` those meant. Recurrences must see a
+    step of each of the first `count` feeds.
     """
     if plan.recurrences and not any(seen_sizes):
         return _UNREACHED

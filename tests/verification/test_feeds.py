@@ -199,7 +199,7 @@ def test_frames_are_long_enough_for_a_step() -> None:
 def test_longer_inputs_may_need_more_memory_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then those without a step do; where none runs at all, it is said."""
     kept = [{"x:0": np.zeros((3, 17))}]
-    answers = [(feeds._NO_STEPS, kept, ""), (feeds._REFUSED, [], "no")]
+    answers = [((feeds._NO_STEPS, kept), ""), ((feeds._REFUSED, []), "no")]
 
     def choose(*_: Any, **__: Any) -> Any:
         if answers:
