@@ -8,7 +8,7 @@ each part what is its own: arithmetic on the ids, a DynamicPartition, a gather f
 v1.15.0 python/ops/embedding_ops.py `_embedding_lookup_and_transform`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import tensorflow as tf
@@ -61,7 +61,7 @@ def count_rows(index: Index, seen: tf.Graph, name: str) -> int | None:
     rows = _count_fewest(index, seen, walk([name], onward))
     if rows is not None:
         return rows
-    return _count_partition_rows(index, name, lambda gather: _count_table_rows(index, seen, gather))
+    return _count_partition_rows(index, seen, name)
 
 
 def count_fewest_rows(index: Index, seen: tf.Graph, name: str) -> int | None:
@@ -115,28 +115,23 @@ _MOVES_VALUES: Final = frozenset({"Identity", "Cast"})
 _ARITHMETIC: Final = (_VALUES.keys() | set("FloorMod FloorDiv Sub Add AddV2 Mul".split())) - ops.GATHERS
 
 
-def _count_partition_rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | None:
-    """Return the number of rows of the partitioned table indexed by `ids`, if any.
-
-    `count` gives the rows of the table of one gather.
-    """
-    partitions = {
-        name for name in _readers(index, ids, _ARITHMETIC) if index.nodes[name].op == "DynamicPartition"
-    }
-    tables: dict[str, Any] = {}
-    for name in partitions:
-        for k in range(index.nodes[name].attr["num_partitions"].i):
-            for consumer in _readers(index, f"{name}:{k}", _MOVES_VALUES):
-                gather = index.nodes[consumer]
-                if gather.op in ops.GATHERS:
-                    table = index.maker(gather.input[0], ["Identity", "ReadVariableOp"])
-                    tables[table.name] = gather
-    counts = [count(gather) for gather in tables.values()]
+def _count_partition_rows(index: Index, seen: tf.Graph, ids: str) -> int | None:
+    """Return the number of rows of the partitioned table indexed by `ids`, if any."""
+    tables: dict[str, NodeDef] = {}
+    for partition in _list_readers(index, ids, _ARITHMETIC, {"DynamicPartition"}):
+        for k in range(partition.attr["num_partitions"].i):
+            for gather in _list_readers(index, f"{partition.name}:{k}", _MOVES_VALUES, ops.GATHERS):
+                table = index.maker(gather.input[0], ["Identity", "ReadVariableOp"])
+                tables[table.name] = gather
+    counts = [_count_table_rows(index, seen, gather) for gather in tables.values()]
     known = [rows for rows in counts if rows is not None]
     return sum(known) if known and len(known) == len(counts) else None
 
 
-def _readers(index: Index, name: str, carriers: Collection[str]) -> set[str]:
-    """Return the readers of a tensor, directly or through `carriers`."""
+def _list_readers(
+    index: Index, name: str, carriers: Collection[str], kinds: Collection[str]
+) -> list[NodeDef]:
+    """Return the readers of a tensor of some ops, directly or through `carriers`."""
     carried = walk_carriers(index, name, carriers)
-    return {reader.name for current in carried for reader in index.consumers(*split(current))}
+    readers = (reader for current in carried for reader in index.consumers(*split(current)))
+    return [*{reader.name: reader for reader in readers if reader.op in kinds}.values()]
