@@ -34,7 +34,6 @@ from cudnn_convert.values import EncodedTensor
 from cudnn_convert.verification import channels_first, feeds, judges
 from cudnn_convert.verification.judges import (
     USUAL,
-    Computation,
     Draw,
     Floats,
     RecurrenceCall,
@@ -168,7 +167,8 @@ def build_graph(
         refuse_effects(plan, graph, cure=cure, barred=left)
     functions += channels_first.run_on_any_cpu(graph)
     functions += _insert_references(graph, plan.recurrences, dtype, seen, draw)
-    functions += [*guard_block_lstm(graph, seen), *compute_beams(graph)]
+    functions += guard_block_lstm(graph, seen)
+    compute_beams(graph)
     return graph, functions
 
 
@@ -240,7 +240,8 @@ def _insert_references(
     functions = []
     for node in graph.node:
         if node.op in ops.CUDNN:
-            function = _function(known.get(node.name), dtype, seen, draw)
+            recurrence = known.get(node.name)
+            function = judges.computation(recurrence, dtype, seen, draw) if recurrence else _reach_dead
             functions.append(function)
             kind = tf.as_dtype(node.attr["T"].type)
             positions = [INPUT, INPUT_H, INPUT_C] + ([LENGTHS] if node.op == "CudnnRNNV3" else [])
@@ -334,16 +335,8 @@ def _take_encoded(graph: Any, encoded: Sequence[EncodedTensor]) -> None:
         graph.node.append(node_defs.placeholder(start, value.dtype.base_dtype, value.shape))
 
 
-def _function(
-    recurrence: Recurrence | None, dtype: Any, seen: list[tuple[int, int]], draw: Draw
-) -> Computation:
-    if recurrence is not None:
-        return judges.computation(recurrence, dtype, seen, draw)
-
-    def dead(*_: Any) -> list[Array]:
-        raise RuntimeError("a branch that was taken for dead is alive")
-
-    return dead
+def _reach_dead(*_: Any) -> list[Array]:
+    raise RuntimeError("a branch that was taken for dead is alive")
 
 
 def guard_block_lstm(graph: Any, seen: list[tuple[int, int]]) -> list[Any]:
@@ -368,17 +361,14 @@ def guard_block_lstm(graph: Any, seen: list[tuple[int, int]]) -> list[Any]:
     return [guard] if blocks else []
 
 
-def compute_beams(graph: Any) -> list[Any]:
-    """Turn each GatherTree into a PyFunc; return the functions, kept by the caller."""
-    functions = []
+def compute_beams(graph: Any) -> None:
+    """Turn each GatherTree into a PyFunc, in place."""
     for node in graph.node:
         if MARK in node.attr:
-            functions.append(beams)
             _, *inputs = node.input
             token = tf_private.register_function(beams)
             kinds = [tf.int32] * 4
             node.CopyFrom(node_defs.node(node.name, "PyFunc", inputs, token=token, Tin=kinds, Tout=kinds[:1]))
-    return functions
 
 
 def beams(ids: Array, parents: Array, lengths: Array, end: Array) -> Array:
