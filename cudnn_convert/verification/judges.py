@@ -7,6 +7,7 @@ graph; weights without a graph need none, and no TensorFlow.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -104,9 +105,7 @@ class Draw:
         return not (self.number or self.disturbed or self.given)
 
 
-def computation(
-    recurrence: Recurrence, dtype: Any, seen: list[tuple[int, int]], draw: Draw | None = None
-) -> Computation:
+def computation(recurrence: Recurrence, dtype: Any, seen: list[tuple[int, int]], draw: Draw) -> Computation:
     """Return a cuDNN op on arrays, computed in `dtype`; each (time, batch) goes to `seen`.
 
     The computation raises ValueError on lengths beyond the steps, as cuDNN refuses them: its documentation
@@ -120,15 +119,12 @@ def computation(
     layers = steps(recurrence, dtype)
     # Large weights are read again in every call, so that no call is made twice.
     natural = layers if large else tuple(layers)
-    drawn: dict[int, Sequence[Any]] = {0: natural}
     known: dict[tuple[bytes | None, ...], list[Array]] = {}
 
-    def order_steps() -> Sequence[Any]:
-        number = draw.number if draw is not None and not large else 0
-        if number not in drawn:
-            order = np.random.default_rng(number)
-            drawn[number] = tuple(step.gates().step(order) for step in natural)
-        return drawn[number]
+    @cache
+    def draw_order(number: int) -> Sequence[Any]:
+        order = np.random.default_rng(number)
+        return tuple(step.gates().step(order) for step in natural)
 
     def compute(x: Array, h: Array, c: Array, lengths: Array | None = None) -> list[Array]:
         kind, cell = x.dtype, c
@@ -138,23 +134,22 @@ def computation(
             actual = f"{lengths.min()} to {lengths.max()}"
             raise ValueError(f"sequence lengths: expected 0 to {x.shape[0]} steps, found {actual}")
         seen.append((x.shape[0], x.shape[1]))
-        if draw is not None and recurrence.node in draw.given:
+        if recurrence.node in draw.given:
             return list(nearest(draw.given[recurrence.node], x, h, c).gave)
         key = tuple(None if t is None else t.tobytes() for t in (x, h, c, lengths))
-        is_off = draw is not None and recurrence.node in draw.disturbed
+        is_off = recurrence.node in draw.disturbed
+        if key in known and not is_off:
+            return known[key]
         # TensorFlow lends the memory of a variable, which an assignment changes afterwards.
         taken = (x.copy(), h.copy(), c.copy(), None if lengths is None else lengths.copy())
-        if key in known and not is_off:
-            if draw is not None and not large:
-                draw.calls.append(RecurrenceCall(recurrence.node, *taken, known[key]))
-            return known[key]
         floats = (t.astype(dtype) for t in (x, h, c))
-        y, h, c = reference.run(order_steps(), *floats, directions=sizes.directions, lengths=lengths)
+        ordered = draw_order(draw.number) if draw.number and not large else natural
+        y, h, c = reference.run(ordered, *floats, directions=sizes.directions, lengths=lengths)
         y, h, c = (t if time_major else t.swapaxes(0, 1) for t in (y, h, c))
         if is_off:
             y, h, c = (_off(value) for value in (y, h, c))
         outputs = [np.ascontiguousarray(t, kind) for t in (y, h, c if is_lstm else cell)]
-        if draw is not None and not large:
+        if not large:
             draw.calls.append(RecurrenceCall(recurrence.node, *taken, outputs))
         known.update({key: outputs} if large and not is_off else {})
         return outputs

@@ -15,7 +15,7 @@ from cudnn_convert.model import Array, CanonicalEvidence, Mode, Model, Part, Rec
 from cudnn_convert.plan import RecurrencesPlan
 from cudnn_convert.recurrences.graphless import Single
 from cudnn_convert.verification import effort, judges
-from cudnn_convert.verification.judges import computation
+from cudnn_convert.verification.judges import Draw, computation
 from cudnn_convert.verification.settings import choose_judge
 from cudnn_convert.weights import lazy, parameter_blob
 from cudnn_convert.weights.lazy import Read
@@ -193,7 +193,7 @@ def test_each_weight_is_read_once_in_a_call_and_one_layer_is_there_at_a_time(
 ) -> None:
     monkeypatch.setattr(lazy, "LARGE", 0 if large else 1 << 20)
     tensors, seen, random = Tensors(), [], np.random.default_rng(4)
-    compute = computation(tensors.recurrence(), np.float64, seen)
+    compute = computation(tensors.recurrence(), np.float64, seen, Draw())
     x = random.normal(size=(6, 3, INPUTS))
     h, c = random.uniform(-1, 1, (2, LAYERS, 3, UNITS))
     y, _, _ = compute(x, h, c)
