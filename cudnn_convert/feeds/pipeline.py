@@ -45,10 +45,7 @@ class Drawing:
 
 
 def batch_examples(
-    examples: Any,
-    drawing: Drawing,
-    features: Mapping[str, InputFeature],
-    locate: Callable[[int], str],
+    examples: Any, drawing: Drawing, features: Mapping[str, InputFeature], locate: Callable[[int], str]
 ) -> list[dict[str, Array]]:
     """Return the arrays of each batch by input key.
 

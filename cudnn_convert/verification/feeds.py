@@ -141,9 +141,7 @@ def generate(
     ]
 
 
-def _generate(
-    plan: Plan, source: RunningSource, seed: int, kinds: Sequence[Sizes], floats: Floats
-) -> _Feeds:
+def _generate(plan: Plan, source: RunningSource, seed: int, kinds: Sequence[Sizes], floats: Floats) -> _Feeds:
     seen, index = import_graph(plan.graph), Index(plan.graph)
     names = list(plan.signature.inputs.values())
     tensors = {name: _describe_input(index, seen, name) for name in names} | _states(plan)

@@ -32,14 +32,7 @@ from cudnn_convert.recurrences import resolve
 from cudnn_convert.text import first_line
 from cudnn_convert.values import EncodedTensor
 from cudnn_convert.verification import channels_first, feeds, judges
-from cudnn_convert.verification.judges import (
-    USUAL,
-    Draw,
-    Floats,
-    RecurrenceCall,
-    RunningSource,
-    Sizes,
-)
+from cudnn_convert.verification.judges import USUAL, Draw, Floats, RecurrenceCall, RunningSource, Sizes
 
 
 @dataclass(frozen=True, slots=True)
