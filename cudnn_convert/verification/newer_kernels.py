@@ -7,7 +7,7 @@ in answers of TensorFlow 1.15.5.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from cudnn_convert.plan import Plan
 
@@ -42,14 +42,11 @@ def describe(plan: Plan) -> Iterator[str]:
     graph = plan.whole
     if graph is None or not 0 < plan.model.graph.versions.producer <= _LAST_OF_TF1:
         return
-    for node in graph.node:
-        of_integers = node.op in CHANGES_OF_INTEGERS and _has_integers(node)
-        what = CHANGES_OF_INTEGERS[node.op] if of_integers else CHANGES.get(node.op)
-        if what:
-            yield f"{node.op} {node.name}: {what}"
-
-
-def _has_integers(node: Any) -> bool:
     import tensorflow as tf  # a source with a graph has loaded it
 
-    return bool(tf.as_dtype(node.attr["T"].type).is_integer)
+    for node in graph.node:
+        what = CHANGES.get(node.op)
+        if node.op in CHANGES_OF_INTEGERS and tf.as_dtype(node.attr["T"].type).is_integer:
+            what = CHANGES_OF_INTEGERS[node.op]
+        if what:
+            yield f"{node.op} {node.name}: {what}"
