@@ -13,7 +13,6 @@ from cudnn_convert.formats import FORMATS, Keeps
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, RecurrencesPlan
-from cudnn_convert.plan.source import user_code
 from cudnn_convert.report import Verification
 from cudnn_convert.report.values import DecodingReport, GlueReport, OpsReport, OutputReport, PieceReport
 from cudnn_convert.verification import (
@@ -125,8 +124,8 @@ def judge_search(
         return None
     from cudnn_convert.verification import decoding  # few proofs need it, and what judges it
 
-    form, vouched = settings.options.format, user_code(settings.options)
-    decode = runners.open_artifact(form, artifact, [plan.decoder.part], vouched)
+    form = settings.options.format
+    decode = open_runner(settings, artifact, [plan.decoder.part])
     feeds = [trials.by_key(plan, feed) for feed in comparison.trial.feeds]
     own = [*beginnings] if plan.decoder.begun else feeds
     report = decoding.judge_decoder(plan, step, decode, own, seed=settings.seed)
@@ -160,8 +159,7 @@ def judge_whole(
     with settings.judge.open(trust=settings.trust) as source:
         feeds = source_runs.choose_feeds(settings, source, without=without)
         trial = trials.try_feeds(settings, source, feeds)
-    form, vouched = settings.options.format, user_code(settings.options)
-    before = streaming.open_before(form, artifact, plan.streaming, vouched)
+    before = streaming.open_before(settings, artifact, plan.streaming)
     comparison = Comparison(settings, trial, [{} for _ in feeds])
     chunked = streaming.run_from_the_start(comparison, plan, runner, before)
     every = [kind.comparison for kind in chunked]

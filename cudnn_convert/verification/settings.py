@@ -1,6 +1,6 @@
 """Settings of a proof: judge, user's options, feeds or recording, types and seed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +10,7 @@ import numpy as np
 from cudnn_convert.artifacts import runners
 from cudnn_convert.feeds.data import Data, DataCalls, read_calls
 from cudnn_convert.formats import FORMATS, Computes
+from cudnn_convert.model import Part
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.plan.source import user_code
@@ -88,15 +89,12 @@ def choose_seed(options: Options) -> int:
 
 def choose_judge(plan: Plan) -> Judge:
     """Return the judge of a plan; only a judge with a graph needs TensorFlow."""
-    if plan.model.checkpoint is not None:  # only a graph may name values otherwise than its reader did
-        from cudnn_convert.verification import graph_judge
-
-        plan = graph_judge.with_restored_values(plan)
-    if isinstance(plan, RecurrencesPlan):
+    if isinstance(plan, RecurrencesPlan) and plan.model.checkpoint is None:
         return judges.StandaloneJudge(plan)
-    from cudnn_convert.verification.graph_judge import GraphJudge
+    from cudnn_convert.verification.graph_judge import GraphJudge, with_restored_values
 
-    return GraphJudge(plan)
+    plan = with_restored_values(plan)  # only a graph may name values otherwise than its reader did
+    return judges.StandaloneJudge(plan) if isinstance(plan, RecurrencesPlan) else GraphJudge(plan)
 
 
 def _choose_dtype(judge: Judge, options: Options) -> np.dtype[Any]:
@@ -114,8 +112,11 @@ def _choose_dtype(judge: Judge, options: Options) -> np.dtype[Any]:
     return kinds.get(coarsest, np.dtype(np.float32))
 
 
-def open_runner(settings: Settings, artifact: Path | runners.Runner) -> runners.Runner:
+def open_runner(
+    settings: Settings, artifact: Path | runners.Runner, parts: Sequence[Part] = ()
+) -> runners.Runner:
+    """Open parts of an artifact, by default all of the plan. Raises as `open_artifact`."""
     if not isinstance(artifact, Path):
         return artifact
-    form, vouched = settings.options.format, user_code(settings.options)
-    return runners.open_artifact(form, artifact, settings.plan.parts, vouched)
+    options = settings.options
+    return runners.open_artifact(options.format, artifact, parts or settings.plan.parts, user_code(options))

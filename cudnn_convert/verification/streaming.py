@@ -10,7 +10,7 @@ the source begins as it does. What an artifact begins with is compared with the 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from cudnn_convert.report.values import StreamReport
 from cudnn_convert.values import StreamState
 from cudnn_convert.verification import effort
 from cudnn_convert.verification.end_to_end import Comparison
+from cudnn_convert.verification.settings import Settings, open_runner
 from cudnn_convert.verification.trials import by_key
 
 #: What the keys of states, and of what an encoder makes, get for what the source has of them.
@@ -49,14 +50,12 @@ class Before:
     encode: runners.Runner | None
 
 
-def open_before(form: str, artifact: Path | runners.Runner, streaming: Streaming, vouched: Any) -> Before:
+def open_before(settings: Settings, artifact: Path | runners.Runner, streaming: Streaming) -> Before:
     """Open the artifact's parts for runs before the first step. Raises as `open_artifact`."""
     parts = (streaming.begin, streaming.encode)
     if not isinstance(artifact, Path):
         return Before(None, None)
-    return Before(
-        *(None if part is None else runners.open_artifact(form, artifact, [part], vouched) for part in parts)
-    )
+    return Before(*(None if part is None else open_runner(settings, artifact, [part]) for part in parts))
 
 
 def run_in_chunks(comparison: Comparison, runner: runners.Runner) -> tuple[Chunked, ...]:
