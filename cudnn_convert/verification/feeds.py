@@ -91,11 +91,8 @@ def pad_rows(
     other: Any = pad + (_UNKNOWN if drawn.dtype == object else 1)
     filled = np.where(free, other % rows if rows else other, drawn).astype(drawn.dtype)
     lengths = rng.integers(1, drawn.shape[time] + 1, drawn.shape[batch])
-    along = [1] * drawn.ndim
-    along[time] = -1
-    across = [1] * drawn.ndim
-    across[batch] = -1
-    alive = np.arange(drawn.shape[time]).reshape(along) < lengths.reshape(across)
+    places = np.indices(drawn.shape, sparse=True)
+    alive = places[time] < lengths[places[batch]]
     return np.where(alive, filled, pad)
 
 
