@@ -64,11 +64,8 @@ def _find_axis(shapes: Sequence[tuple[int, ...]], batches: Sequence[int]) -> int
     """Return the first axis of the batch's size in every feed."""
     if len({len(shape) for shape in shapes}) > 1:
         return None
-    axes = range(len(shapes[0]))
-    fitting = (
-        axis for axis in axes if all(shape[axis] == size for shape, size in zip(shapes, batches, strict=True))
-    )
-    return next(fitting, None)
+    widths, wanted = [*zip(*shapes, strict=True)], tuple(batches)
+    return widths.index(wanted) if wanted in widths else None
 
 
 def _repeat_row(value: Array, axis: int | None, count: int) -> Array:
