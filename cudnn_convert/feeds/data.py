@@ -128,7 +128,7 @@ def share_out(data: Data) -> tuple[list[Shard], DataCalls]:
     for tables and examples in arrays, and where records are damaged.
     """
     files = data.match()
-    if not files or isinstance(data.pattern, Mapping):
+    if not files:
         raise UsageError(f"{data}: expected a pattern that matches .npz files or records, found nothing")
     kind = _find_one_kind(data, files)
     if kind == "records":
