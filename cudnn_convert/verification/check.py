@@ -173,14 +173,13 @@ def judge_whole(
         answers = end_to_end.run_artifact(plan.serving, open_runner(serving, artifact), feeds)
         pairs = zip(begun, answers, strict=True)
         every.append(replace(comparison, answers=[states | answer for states, answer in pairs]))
-    noise = measure_noise(every[0], *every[1:])
-    served = every[-1].reports(noise) if plan.serving else ()
-    name = plan.serving.parts[0].name if plan.serving else ""
-    return tuple((kind, noise) for kind in chunked), tuple(
-        replace(output, output=f"{name}/{output.output}")
-        for output in served
-        if plan.serving and output.output in plan.serving.signature.outputs
-    )
+    noise = measure_noise(*every)
+    judged = tuple((kind, noise) for kind in chunked)
+    if not plan.serving:
+        return judged, ()
+    name, keys = plan.serving.parts[0].name, plan.serving.signature.outputs
+    served = (output for output in every[-1].reports(noise) if output.output in keys)
+    return judged, tuple(replace(output, output=f"{name}/{output.output}") for output in served)
 
 
 def _warn_of_neighbours(comparison: Comparison, noise: Sequence[float]) -> list[str]:
