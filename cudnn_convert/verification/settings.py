@@ -102,14 +102,13 @@ def _choose_dtype(judge: Judge, options: Options) -> np.dtype[Any]:
 
     ONNX and TFLite compute doubles as float32.
     """
-    kinds = {recurrence.dtype.name: recurrence.dtype for recurrence in judge.plan.recurrences}
-    kinds |= {kind.name: kind for kind in judge.dtypes()}
+    single = np.dtype(np.float32)
+    kinds = {*(recurrence.dtype for recurrence in judge.plan.recurrences), *judge.dtypes()}
     if options.weights_dtype != "float32":
-        kinds |= {options.weights_dtype: np.dtype(options.weights_dtype)}
-    coarsest = max(kinds, key=COARSENESS.index, default="float32")
-    if coarsest == "float64" and FORMATS[options.format].computes is not Computes.AS_SOURCE:
-        coarsest = "float32"
-    return kinds.get(coarsest, np.dtype(np.float32))
+        kinds.add(np.dtype(options.weights_dtype))
+    coarsest = max(kinds, key=lambda kind: COARSENESS.index(kind.name), default=single)
+    is_narrowed = coarsest == np.float64 and FORMATS[options.format].computes is not Computes.AS_SOURCE
+    return single if is_narrowed else coarsest
 
 
 def open_runner(
