@@ -94,7 +94,7 @@ def of_floats(
 
 
 def element(actual: Array, expected: Array, index: Sequence[Any]) -> Element:
-    """The element at `index` of the first feed; `aggregate` says which feed it was."""
+    """Return the element at `index` of the first feed; `aggregate` sets the feed."""
     index = tuple(int(k) for k in index)
     return Element(0, index, plain(expected[index]), plain(actual[index]))
 
@@ -147,7 +147,7 @@ def _cosine(group: Sequence[Figures]) -> float | None:
 
 
 def _worst_element(group: Sequence[Figures]) -> Element | None:
-    """The element that used most of its tolerance, with its feed."""
+    """Return the element with the largest share of the tolerance, and the feed."""
     feed = max(range(len(group)), key=lambda k: (group[k].element is not None, group[k].share))
     worst = group[feed].element
     return worst and replace(worst, feed=feed)

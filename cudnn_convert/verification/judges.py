@@ -86,7 +86,7 @@ def nearest(calls: Sequence[_Taking], x: Array, h: Array, c: Array | None) -> _T
 
 @dataclass(slots=True)
 class Draw:
-    """How recurrences are computed: in which order of summation, disturbed, or given.
+    """The computation of recurrences: the order of summation, disturbances, or given calls.
 
     `number` 0 is the reference's own order, each other one another order. `disturbed` are nodes that give
     values which are off by `effort.DISTURBANCE` of their spread. `given` are calls by node: it gives what the

@@ -292,7 +292,7 @@ class Golden:
         bounds: Mapping[str, compare.Tolerance],
         failed: Collection[str],
     ) -> list[str]:
-        """Says which of the outputs that `failed` the reference would fail too.
+        """Describe the `failed` outputs with a failure of the reference too.
 
         `bounds` are the tolerances of the outputs by key, in the order of the answers.
         """

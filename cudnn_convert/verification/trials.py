@@ -74,7 +74,7 @@ def try_feeds(
     feeds: Sequence[dict[str, Array]],
     turn: Iterable[dict[str, Array]] | None = None,
 ) -> Trial:
-    """The source's answers to each feed, from its first state on; `turn` counts the feeds as they run."""
+    """Run the source on each feed from the first state on; `turn` counts the feeds."""
     source.restart()
     exact, sizes = [], []
     for feed in turn or feeds:
@@ -84,6 +84,6 @@ def try_feeds(
 
 
 def by_key(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """A feed by tensor, by the keys of its plan's inputs."""
+    """Return a feed by tensor as a feed by the plan's keys."""
     keys = {name: key for key, name in plan.signature.inputs.items()}
     return {keys[name]: value for name, value in feed.items()}
