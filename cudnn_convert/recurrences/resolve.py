@@ -8,9 +8,8 @@ BlockLSTMV2. A node that clips, whose weights are no constants, or whose inner v
 has no fused form in ONNX.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +19,7 @@ from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, Uns
 from cudnn_convert.graph import constant_folding, ops
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, AnyGraph, Index, split, tensor
-from cudnn_convert.model import Array, Cell, Convention, Mode, Model, Recurrence, Sizes
+from cudnn_convert.model import USUAL, Array, Cell, Convention, Mode, Model, Recurrence, Sizes
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import parameter_source, weight_copies
 from cudnn_convert.recurrences.weight_copies import Facts
@@ -57,27 +56,22 @@ def _root(index: Index, name: str) -> str:
     return index.origin(name, _SAME_STEPS)
 
 
-_USUAL: Final = Convention()
-
-
 def recurrences(
-    model: Model, graph: Graph, *, copy: str = "auto", convention: Convention = _USUAL
+    model: Model, graph: Graph, *, copy: str = "auto", convention: Convention = USUAL
 ) -> tuple[Recurrence, ...]:
     """Decode every cuDNN node of `graph`; `copy` and `convention` as in `weight_copies.take`.
 
     Raises UnsupportedModelError with all reasons at once.
     """
-    index = graph.index
     reasons: list[str] = []
     decoded: list[Recurrence] = []
-    nodes = parameter_source.recurrences(index)
+    names: parameter_source.Names = {}
+    nodes = parameter_source.recurrences(graph.index)
     if nodes:
         _ = graph.shapes  # refuses a graph that TensorFlow cannot import, once for all nodes
-    take = partial(_weights, model, index, copy=copy, convention=convention)
-    around = _Around(model, graph, {}, take)
     for node in nodes:
         try:
-            decoded.append(replace(_recurrence(around, node), convention=convention))
+            decoded.append(_recurrence(model, graph, node, names, copy=copy, convention=convention))
         except ReadError:  # a damaged file, whatever the node
             raise
         except RefusalError as error:
@@ -89,29 +83,23 @@ def recurrences(
     return tuple(decoded)
 
 
-@dataclass(frozen=True, slots=True)
-class _Around:
-    """The surroundings of a node, with the `names` of computed parameters so far."""
+def _recurrence(
+    model: Model, graph: Graph, node: Any, names: parameter_source.Names, *, copy: str, convention: Convention
+) -> Recurrence:
+    """Decode a cuDNN node.
 
-    model: Model
-    graph: Graph
-    names: parameter_source.Names
-    take: Callable[[Facts, parameter_source.ParameterRoot], weight_copies.DecodedWeights]
-
-
-def _recurrence(around: _Around, node: Any) -> Recurrence:
-    index, time_major = around.graph.index, is_time_major(node)
+    `names` has the names of computed parameters so far.
+    """
+    index, time_major = graph.index, is_time_major(node)
     origin = parameter_source.find_parameters(index, node)
-    tensors = read_inputs(around.graph, node)
+    tensors = read_inputs(graph, node)
     facts = describe_node(node, tensors)
-    reasons = [f"{node.name}: {reason}" for reason in _options(facts)]
-    if reasons:
-        raise UnsupportedModelError(around.model.path, reasons)
-    weights = around.take(facts, origin)
+    if reasons := [f"{node.name}: {reason}" for reason in _options(facts)]:
+        raise UnsupportedModelError(model.path, reasons)
+    weights = _weights(model, index, facts, origin, copy=copy, convention=convention)
     misfits = _misfits(tensors, facts, weights.sizes, time_major=time_major)
-    reasons = [f"{node.name}: {reason}" for reason in misfits]
-    if reasons:
-        raise UnsupportedModelError(around.model.path, reasons)
+    if reasons := [f"{node.name}: {reason}" for reason in misfits]:
+        raise UnsupportedModelError(model.path, reasons)
     return Recurrence(
         node=node.name,
         op=node.op,
@@ -121,8 +109,9 @@ def _recurrence(around: _Around, node: Any) -> Recurrence:
         dtype=facts.dtype,
         cells=weights.cells,
         evidence=weights.evidence,
-        shared=parameter_source.parameter_name(around.names, origin, weights.evidence),
+        shared=parameter_source.parameter_name(names, origin, weights.evidence),
         passage=origin.passage,
+        convention=convention,
         dropout=dropout(node),
     )
 
