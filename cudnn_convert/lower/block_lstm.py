@@ -20,6 +20,7 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import control_flow
 from cudnn_convert.graph.graph import Graph, expand_nodes
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, reference
+from cudnn_convert.graph.node_defs import read_attribute
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
@@ -196,11 +197,9 @@ def replace_cells(graph: Graph, _: Keep = ()) -> Graph:
 
 def _cell(node: NodeDef) -> Callable[..., tuple[Any, ...]]:
     """Return a function computing an LSTMBlockCell's outputs."""
-    # core/ops/rnn_ops.cc: the defaults of what an older file leaves out.
-    forget_bias = node.attr["forget_bias"].f if "forget_bias" in node.attr else 1.0
-    clip = max(0.0, node.attr["cell_clip"].f if "cell_clip" in node.attr else 3.0)
-    one_step = partial(_step, layouts.BLOCK_LSTM_V1, forget_bias=forget_bias, clip=clip)
-    use_peephole = node.attr["use_peephole"].b if "use_peephole" in node.attr else False
+    forget_bias, clip = (read_attribute(node, name).f for name in ("forget_bias", "cell_clip"))
+    one_step = partial(_step, layouts.BLOCK_LSTM_V1, forget_bias=forget_bias, clip=max(0.0, clip))
+    use_peephole = read_attribute(node, "use_peephole").b
 
     def compute(x: Any, c: Any, h: Any, kernel: Any, *rest: Any) -> tuple[Any, ...]:
         *peepholes, bias = rest

@@ -19,8 +19,8 @@ from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, Uns
 from cudnn_convert.graph import constant_folding, ops
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, AnyGraph, Index, split, tensor
+from cudnn_convert.graph.node_defs import read_attribute
 from cudnn_convert.model import USUAL, Array, Cell, Convention, Mode, Model, Recurrence, Sizes
-from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import parameter_source, weight_copies
 from cudnn_convert.recurrences.weight_copies import Facts
 from cudnn_convert.weights import layouts, parameter_blob
@@ -147,8 +147,8 @@ def dropout(node: Any) -> float:
 
     Training mode is the op's default.
     """
-    training = "is_training" not in node.attr or node.attr["is_training"].b
-    return float(node.attr["dropout"].f) if training and "dropout" in node.attr else 0.0
+    is_training = read_attribute(node, "is_training").b
+    return float(read_attribute(node, "dropout").f) if is_training else 0.0
 
 
 def _text(node: Any, name: str, default: str) -> str:
@@ -275,9 +275,9 @@ def dtypes(graph: AnyGraph) -> set[tf.DType]:
 
 def _block(index: Index, node: Any, ends: list[tuple[str, int]]) -> Block:
     inputs = tuple(index.data_inputs(node))
-    first, peephole = node.op == "BlockLSTM", bool(_attribute(node, "use_peephole").b)
+    first, peephole = node.op == "BlockLSTM", bool(read_attribute(node, "use_peephole").b)
     layout = layouts.BLOCK_LSTM_V1 if first else layouts.BLOCK_LSTM
-    forget_bias = _attribute(node, "forget_bias").f if first else 0.0
+    forget_bias = read_attribute(node, "forget_bias").f if first else 0.0
     readers = [(reader, k) for reader in index.consumers(node.name) for k in _outputs(reader, node.name)]
     wanted = {k for op, k in ends if op == node.name}
     cell_readers = [reader for reader, k in readers if k == CELL_STATES]
@@ -287,7 +287,7 @@ def _block(index: Index, node: Any, ends: list[tuple[str, int]]) -> Block:
         layout=layout,
         dtype=tf.as_dtype(node.attr["T"].type),
         forget_bias=forget_bias,
-        clip=max(0.0, _attribute(node, "cell_clip").f),
+        clip=max(0.0, read_attribute(node, "cell_clip").f),
         use_peephole=peephole,
         read=frozenset(wanted | {k for _, k in readers}),
         cell=_cell(index, inputs, layout, forget_bias=forget_bias, peephole=peephole),
@@ -298,14 +298,6 @@ def _block(index: Index, node: Any, ends: list[tuple[str, int]]) -> Block:
 
 def _outputs(reader: Any, op: str) -> set[int]:
     return {k for source, k in map(split, reader.input) if source == op and k >= 0}
-
-
-def _attribute(node: Any, name: str) -> Any:
-    """Return an attribute, or the default, stripped by SavedModels."""
-    if name in node.attr:
-        return node.attr[name]
-    definition = tf_private.find_op(node.op)
-    return next(attribute.default_value for attribute in definition.attr if attribute.name == name)
 
 
 def _cell(
