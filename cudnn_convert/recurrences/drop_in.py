@@ -12,7 +12,7 @@ Source: `compat/branches.py`, `lower/tensorflow/layer_stack.py` stack_layers (th
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
@@ -136,9 +136,7 @@ def _read(graph: Graph, scope: str) -> _RecurrenceOps | None:
     if sizes is None:
         return None
     if sizes.mode is Mode.RNN_TANH and _uses_relu(graph, nodes):
-        sizes = Sizes(
-            Mode.RNN_RELU, sizes.layers, sizes.directions, sizes.units, sizes.input_size, sizes.skip_input
-        )
+        sizes = replace(sizes, mode=Mode.RNN_RELU)
     # Without cell states a node takes a number in their place, as in TensorFlow 1: no state is read twice.
     given = (*inputs, *([] if has_c else [f"{scope}/{_NO_C}:0"]), blob)
     return _RecurrenceOps(scope, nodes, sizes, time_major, given, lengths[0] if lengths else None, outputs)
