@@ -28,7 +28,7 @@ from tensorflow.core.framework import graph_pb2
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops, session
 from cudnn_convert.graph.function_graphs import read_shape
-from cudnn_convert.graph.graph import Graph, extract_nodes, floats_as, open_session
+from cudnn_convert.graph.graph import Graph, copy_graph, extract_nodes, graph_floats_as, open_session
 from cudnn_convert.graph.index import PARAMS, Index, callees, library, reachable_functions, split, walk
 from cudnn_convert.graph.passes import channels_last, inlining
 from cudnn_convert.model import Array, Convention, Mode, Signature, Sizes
@@ -356,20 +356,13 @@ def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | No
     needed = index.ancestors([split(tensor)[0]], control=False, stop=numbers)
     if any(index.nodes[op].op not in ops.MOVES for op in needed - numbers.keys()):
         return None
-    nodes = [*_to_float64(index.nodes[op] for op in sorted(needed - numbers.keys()))]
+    nodes = [index.nodes[op] for op in sorted(needed - numbers.keys())]
+    packing = copy_graph(extract_nodes(Graph(tf.compat.v1.GraphDef(), nodes), needed))
+    graph_floats_as(packing, tf.float64)  # exact for element numbers
     with tf.Graph().as_default() as graph:
         fed = {name: tf.compat.v1.placeholder(tf.float64, ids.shape, name) for name, ids in numbers.items()}
-        names = extract_nodes(Graph(tf.compat.v1.GraphDef(), nodes), needed)
         inputs = {f"{name}:0": placeholder for name, placeholder in fed.items()}
-        tf.import_graph_def(names.definition, inputs, name="packing")
+        tf.import_graph_def(packing, inputs, name="packing")
         with open_session(graph) as session:
             feeds = {fed[name]: ids for name, ids in numbers.items()}
             return np.asarray(session.run(f"packing/{tensor}", feeds)).reshape(-1)
-
-
-def _to_float64(nodes: Iterator[Any]) -> Iterator[Any]:
-    """Copy the nodes with float64 for every float type, exact for element numbers."""
-    for node in nodes:
-        changed = node_defs.copy_node(node)
-        floats_as(changed.attr.values(), tf.float64)
-        yield changed
