@@ -84,7 +84,7 @@ class Replacement(Ops):
         """Compare a pair; `op` is TensorFlow's."""
         if op in ("Less", "Greater"):
             return self(op, pair)
-        if self.graph.opset >= 12:
+        if self.opset >= 12:
             return self(f"{op.removesuffix('Equal')}OrEqual", pair)
         return self("Or", [self(op.removesuffix("Equal"), pair), self("Equal", pair)])
 
@@ -318,7 +318,7 @@ def _bound_segments(ops: Replacement, inputs: list[str], op: str, rank: int) -> 
     widths = ops.part(ops("Shape", [rows]), 2, _END)
     none = ops("Concat", [ops.unsqueeze(count, [0]), ops.constant([1]), widths], axis=0)
     rows = ops("Concat", [rows, ops("Expand", [bound, none])], axis=1)  # of no rows there is one
-    return ops.reduce("ReduceMax" if op.endswith("Max") else "ReduceMin", rows, 1)
+    return ops.over_axes("ReduceMax" if op.endswith("Max") else "ReduceMin", rows, [1], keepdims=0)
 
 
 def _average_segments(ops: Replacement, inputs: list[str], rank: int) -> str:
