@@ -52,7 +52,7 @@ def take_largest(graph: Any, node: Any, _name: str, _arguments: list[str]) -> No
         x = ops.cast(x, TensorProto.FLOAT)
     count = ops.unsqueeze(ops.cast(count, _INT64), [0])
     largest, places = ops.several("TopK", [x, count], 2)
-    ops.finish_all([largest, places])
+    ops.finish(largest, places)
 
 
 def reduce(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
@@ -158,7 +158,7 @@ def take_unique(graph: Any, node: Any, _name: str, _arguments: list[str]) -> Non
     if kind not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.STRING):
         kind = TensorProto.FLOAT if kind == TensorProto.FLOAT16 else _INT64
     values, _, places, counts = ops.several("Unique", [ops.cast(ops.inputs[0], kind)], 4, sorted=0)
-    ops.finish_all([values, places, counts])
+    ops.finish(values, places, counts)
 
 
 def logarithm(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
