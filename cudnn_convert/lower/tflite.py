@@ -120,10 +120,10 @@ def _is_replaced(node: NodeDef) -> bool:
 
 def _pieces(recurrences: Sequence[Recurrence]) -> Iterator[dict[str, Any]]:
     for recurrence in recurrences:
-        for layer, names in enumerate(tflite_loops.list_names(recurrence.sizes)):
-            for direction, name in zip(WAYS, names, strict=False):
-                loop = f"{recurrence.node}/{name}"
-                yield {"piece": loop, "node": recurrence.node, "layer": layer, "direction": direction}
+        node, sizes = recurrence.node, recurrence.sizes
+        for number, name in enumerate(tflite_loops.list_names(sizes)):
+            layer, direction = divmod(number, sizes.directions)
+            yield {"piece": f"{node}/{name}", "node": node, "layer": layer, "direction": WAYS[direction]}
 
 
 def notes(graph: Any) -> tuple[str, ...]:

@@ -144,7 +144,7 @@ def fuse(sized: SizedRecurrence) -> lower.WeightForm:
 
     def compute(recurrence: Recurrence) -> Stack:
         sizes = recurrence.sizes
-        names = iter(name for layer in tflite_loops.list_names(sizes) for name in layer)
+        names = tflite_loops.list_names(sizes)
         calls = [_mark_as_lstm(f"{recurrence.node}/{name}", sized) for name in names]
         layer = partial(_call_layer, calls=iter(calls))
         return _with_sizes(layer_stack.stack_layers(sizes, layer, 3, time_major=recurrence.time_major), sized)
