@@ -48,11 +48,6 @@ class _Called:
         )
         return cls(name, finished, inputs, {key: outputs[key] for key in ends})
 
-    @property
-    def prefix(self) -> str:
-        """The prefix of the part's own names."""
-        return f"{self.name}/"
-
     def __call__(self, fed: Mapping[str, Any], _: Sequence[Any]) -> dict[str, Any]:
         kinds = [spec.dtype for spec in self.outputs.values()]
         values = tf.raw_ops.PyFunc(input=[fed[key] for key in self.inputs], token=self.name, Tout=kinds)
@@ -131,7 +126,7 @@ def _stand_in(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 def _insert(model: Any, part: _Called) -> dict[str, Any]:
     """Replace a stand-in by the nodes of the part, in place; return weights by name."""
-    step, inputs, outputs, prefix = part.finished, [*part.inputs], [*part.outputs], part.prefix
+    step, inputs, outputs, prefix = part.finished, [*part.inputs], [*part.outputs], f"{part.name}/"
     opsets = {opset.domain: opset.version for opset in model.opset_import} | {
         opset.domain: opset.version for opset in step.model.opset_import
     }
