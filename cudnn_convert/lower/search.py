@@ -177,7 +177,6 @@ def add_search(graph: Graph, decoder: Decoder, signature: Signature) -> Graph:
     `signature` is that of the step.
     """
     index, shapes = graph.index, graph.shapes
-    inputs = {split(name)[0] for name in signature.inputs.values()}
     steps = Signature(signature.inputs, step_ends(decoder, signature))
     parts = {Decoder.NAME: steps} | {part.name: part.signature for part in decoder.before}
     outer: list[str] = []
