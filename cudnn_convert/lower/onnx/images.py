@@ -66,12 +66,8 @@ def resize_to_nearest(graph: Any, node: Any, _name: str, _arguments: list[str]) 
 
 def pick_nearest(old: int, new: int, *, corners: bool, halves: bool) -> Array:
     """Return the old row for each new row, by TensorFlow's arithmetic in float32."""
-    half = np.float32(0.5)
-    scale = (
-        np.float32(old - 1) / np.float32(new - 1)
-        if corners and new > 1
-        else np.float32(old) / np.float32(new)
-    )
+    half, less = np.float32(0.5), int(corners and new > 1)
+    scale = np.float32(old - less) / np.float32(new - less)
     rows = np.arange(new, dtype=np.float32)
     at = (rows + half) * scale if halves else rows * scale
     below = np.floor(at)
@@ -83,10 +79,8 @@ def pick_nearest(old: int, new: int, *, corners: bool, halves: bool) -> Array:
 def _count_rows(ops: Replacement, image: str, size: str, axis: int, *, corners: bool, halves: bool) -> str:
     """Compute `pick_nearest` for sizes known at run time."""
     unit = ops.constant(1)
-    old, new = (
-        ops.part(ops("Shape", [image]), axis, axis + 1),
-        ops.cast(ops.part(size, axis - 1, axis), _INT64),
-    )
+    old = ops.part(ops("Shape", [image]), axis, axis + 1)
+    new = ops.cast(ops.part(size, axis - 1, axis), _INT64)
     scale = _divide(ops, old, new)
     if corners:
         between = _divide(ops, ops("Sub", [old, unit]), ops("Sub", [new, unit]))
