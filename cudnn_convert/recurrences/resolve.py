@@ -260,11 +260,8 @@ class Block:
 
 def blocks(graph: Graph, outputs: Iterable[str]) -> list[Block]:
     """Return the BlockLSTM nodes of a graph with the given `outputs`, in graph order."""
-    nodes, ends = (
-        [node for node in graph.node if node.op in ops.BLOCK_LSTMS],
-        [split(name) for name in outputs],
-    )
-    return [_block(graph.index, node, ends) for node in nodes]
+    ends = [split(name) for name in outputs]
+    return [_block(graph.index, node, ends) for node in graph.node if node.op in ops.BLOCK_LSTMS]
 
 
 def dtypes(graph: AnyGraph) -> set[tf.DType]:
