@@ -308,13 +308,11 @@ def _matrices(
     ((cell,),) = parameter_blob.split(packed, sizes, where=node.name)
     wanted = layouts.pack_keras(layouts.conventional(cell, convention, canonical=False))
     here = {name: beside[1] for name in numbers if (beside := _beside(index.nodes[name], node))}
-    names = [
-        next((name for name in here if np.array_equal(numbers[name], part)), None) for part in wanted.values()
-    ]
-    kernel, recurrent, bias = (
-        None if name is None else f"{here[name]}:{_SOURCES[index.nodes[name].op]}:0" for name in names
-    )
-    return (kernel, recurrent, bias) if kernel and recurrent and bias else None
+    names = [name for part in wanted.values() for name in here if np.array_equal(numbers[name], part)]
+    if len(names) < len(wanted):
+        return None
+    kernel, recurrent, bias = (f"{here[name]}:{_SOURCES[index.nodes[name].op]}:0" for name in names)
+    return kernel, recurrent, bias
 
 
 def _beside(source: Any, node: Any) -> tuple[str, str] | None:
