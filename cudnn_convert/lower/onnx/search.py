@@ -67,8 +67,7 @@ def lower_search(
     The inputs and outputs of `step` are keys. `before` has the parts that the search runs before the first
     step, by name. Raises UnsupportedModelError where tf2onnx cannot convert the search.
     """
-    ends = [decoder.logits, *(state.next_key for state in decoder.states)]
-    called = [_Called.of(_STEP, step, ends)]
+    called = [_Called.of(_STEP, step, search.list_step_outputs(decoder))]
     called += [_Called.of(part.name, before[part.name], [*part.signature.outputs]) for part in decoder.before]
     specs = {key: spec for part in called for key, spec in part.inputs.items()}
     first = {part.name: part for part in called[1:]}
