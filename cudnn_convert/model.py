@@ -8,7 +8,7 @@ the GRU's candidate needs them so.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -109,6 +109,12 @@ class Cell:
             raise InvalidModelError(
                 "cell.projection", expected="none outside of an LSTM", found=f"one in a {self.mode.value}"
             )
+
+    def change_arrays(self, change: Callable[[Array], Array]) -> Cell:
+        """Return the cell with `change` applied to each array."""
+        parts: dict[str, Any] = {part.name: getattr(self, part.name) for part in fields(self)}
+        changed = {name: change(part) for name, part in parts.items() if isinstance(part, np.ndarray)}
+        return replace(self, **(parts | changed))
 
 
 @dataclass(frozen=True, slots=True)

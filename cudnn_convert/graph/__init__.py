@@ -4,7 +4,7 @@ It knows neither plans nor cuDNN's weights.
 
 * ops            : The names of TensorFlow's ops, in sets of common meaning.
 * index          : Lookups in a graph: tensor names, producers, consumers, ancestors.
-* node_defs      : Makes and copies nodes.
+* node_defs      : Makes, copies and reads nodes.
 * graph          : The graph taken and returned by passes: immutable nodes, lookups, and the imported form.
 * constant_folding: Computes tensors independent of all inputs.
 * function_graphs: A function of the library as a graph, and back.

@@ -1,4 +1,4 @@
-"""Makes and copies nodes."""
+"""Makes, copies and reads nodes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tensorflow.core.framework import node_def_pb2
 
 from cudnn_convert.graph.index import AttrValue, NodeDef, tensor
 from cudnn_convert.model import Array
+from cudnn_convert.private import tf_private
 
 #: The device that every machine has under the same name.
 ON_CPU: Final = "/device:CPU:0"
@@ -48,6 +49,14 @@ def _attribute(value: Any) -> AttrValue:
         case _:
             raise TypeError(f"no attribute form for {type(value).__name__}")
     return attr
+
+
+def read_attribute(node: NodeDef, name: str) -> Any:
+    """Return an attribute, or the default, stripped by SavedModels."""
+    if name in node.attr:
+        return node.attr[name]
+    definition = tf_private.find_op(node.op)
+    return next(attribute.default_value for attribute in definition.attr if attribute.name == name)
 
 
 def constant(name: str, value: Array, *, control: Iterable[str] = ()) -> NodeDef:

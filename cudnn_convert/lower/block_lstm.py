@@ -10,7 +10,7 @@ seq_len_max are zero).
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import control_flow
 from cudnn_convert.graph.graph import Graph, expand_nodes
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, reference
+from cudnn_convert.graph.node_defs import read_attribute
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
@@ -130,8 +131,7 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
     Unread outputs are replaced by the hidden states.
     """
     kept = sorted(block.read | {resolve.HIDDEN_STATES})
-    gates = block.layout.gates[Mode.LSTM]
-    cell = _CellForm(gates, block.forget_bias, block.clip, use_peephole=block.use_peephole)
+    one_step = partial(_step, block.layout, forget_bias=block.forget_bias, clip=block.clip)
 
     def compute(steps: Any, *tensors: Any) -> list[Any]:
         x, c, h, kernel, *peepholes, bias = (tf.cast(tensor, tf.float32) for tensor in tensors)
@@ -144,7 +144,7 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
         empty = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=time, element_dtype=x.dtype)
 
         def step(t: Any, c: Any, h: Any, items: Any) -> tuple[Any, ...]:
-            results = _step(cell, sums[t] + h @ recurrent, c, peepholes)
+            results = one_step(sums[t] + h @ recurrent, c, peepholes if block.use_peephole else ())
             item = tf.stack([results[k] for k in kept])
             items = tf.raw_ops.TensorListSetItem(input_handle=items, index=t, item=item)
             return t + 1, results[resolve.CELL_STATES], results[resolve.HIDDEN_STATES], items
@@ -163,29 +163,21 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
     return compute
 
 
-@dataclass(frozen=True, slots=True)
-class _CellForm:
-    """The form of a cell: gate order, forget bias, clip of the state, peepholes."""
-
-    gates: tuple[Gate, ...]
-    forget_bias: float
-    clip: float
-    use_peephole: bool
-
-
-def _step(cell: _CellForm, sums: Any, c: Any, peepholes: Sequence[Any]) -> tuple[Any, ...]:
+def _step(
+    layout: layouts.Layout, sums: Any, c: Any, peepholes: Sequence[Any], *, forget_bias: float, clip: float
+) -> tuple[Any, ...]:
     """Compute the results of a step, in the order of the op's outputs.
 
-    `clip` is 0 where it is off.
+    `clip` is 0 where it is off, `peepholes` are empty where there are none.
     """
-    gates = dict(zip(cell.gates, tf.split(sums, 4, 1), strict=True))
-    wci, wcf, wco = peepholes if cell.use_peephole else (0.0, 0.0, 0.0)
+    gates = dict(zip(layout.gates[Mode.LSTM], tf.split(sums, 4, 1), strict=True))
+    wci, wcf, wco = peepholes or (0.0, 0.0, 0.0)
     i = tf.sigmoid(gates[Gate.INPUT] + wci * c)
-    f = tf.sigmoid(gates[Gate.FORGET] + cell.forget_bias + wcf * c)
+    f = tf.sigmoid(gates[Gate.FORGET] + forget_bias + wcf * c)
     memory = tf.tanh(gates[Gate.CELL])
     new = f * c + i * memory
-    if cell.clip:
-        new = tf.clip_by_value(new, -cell.clip, cell.clip)
+    if clip:
+        new = tf.clip_by_value(new, -clip, clip)
     o = tf.sigmoid(gates[Gate.OUTPUT] + wco * new)
     seen = tf.tanh(new)
     return i, new, f, o, memory, seen, o * seen
@@ -205,16 +197,12 @@ def replace_cells(graph: Graph, _: Keep = ()) -> Graph:
 
 def _cell(node: NodeDef) -> Callable[..., tuple[Any, ...]]:
     """Return a function computing an LSTMBlockCell's outputs."""
-    # core/ops/rnn_ops.cc: the defaults of what an older file leaves out.
-    cell = _CellForm(
-        layouts.BLOCK_LSTM_V1.gates[Mode.LSTM],
-        node.attr["forget_bias"].f if "forget_bias" in node.attr else 1.0,
-        max(0.0, node.attr["cell_clip"].f if "cell_clip" in node.attr else 3.0),
-        use_peephole=node.attr["use_peephole"].b if "use_peephole" in node.attr else False,
-    )
+    forget_bias, clip = (read_attribute(node, name).f for name in ("forget_bias", "cell_clip"))
+    one_step = partial(_step, layouts.BLOCK_LSTM_V1, forget_bias=forget_bias, clip=max(0.0, clip))
+    use_peephole = read_attribute(node, "use_peephole").b
 
     def compute(x: Any, c: Any, h: Any, kernel: Any, *rest: Any) -> tuple[Any, ...]:
         *peepholes, bias = rest
-        return _step(cell, tf.concat([x, h], 1) @ kernel + bias, c, peepholes)
+        return one_step(tf.concat([x, h], 1) @ kernel + bias, c, peepholes if use_peephole else ())
 
     return compute

@@ -27,8 +27,6 @@ from cudnn_convert.graph.graph import Graph, replace_nodes, rewrite_nodes
 from cudnn_convert.graph.index import NodeDef, claim, split, tensor
 from cudnn_convert.graph.passes.run import Keep
 
-_REVERSE: Final = "ReverseSequence"
-
 
 def fold_shapes(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each Shape of a tensor of known sizes by a constant."""
@@ -46,19 +44,16 @@ def fold_shapes(graph: Graph, _: Keep = ()) -> Graph:
 
 def reverse_whole_rows(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each ReverseSequence of rows of full length by a ReverseV2."""
-    changes: dict[str, NodeDef] = {}
-    added, taken = [], {node.name for node in graph.node}
-    for node in graph.node:
-        if node.op != _REVERSE or not are_whole(graph, node.input[1], _size(graph, node)):
-            continue
-        axis = claim(f"{node.name}/axis", taken)
-        value = np.array([node.attr["seq_dim"].i], np.int32)
-        added.append(node_defs.constant(axis, value, control=[f"^{split(node.input[0])[0]}"]))
-        kind = tf.as_dtype(node.attr["T"].type)
-        changes[node.name] = node_defs.node(
-            node.name, "ReverseV2", [node.input[0], axis], T=kind, Tidx=tf.int32
-        )
-    return replace_nodes(graph, changes, added)
+
+    def reverse(node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
+        if node.op == "ReverseSequence" and are_whole(graph, node.input[1], _size(graph, node)):
+            axis = claim(f"{node.name}/axis", taken)
+            value = np.array([node.attr["seq_dim"].i], np.int32)
+            yield node_defs.constant(axis, value, control=[f"^{split(node.input[0])[0]}"])
+            kind = tf.as_dtype(node.attr["T"].type)
+            yield node_defs.node(node.name, "ReverseV2", [node.input[0], axis], T=kind, Tidx=tf.int32)
+
+    return rewrite_nodes(graph, reverse)
 
 
 def _size(graph: Graph, node: NodeDef) -> int | None:

@@ -127,9 +127,9 @@ def replace_spectra(graph: Graph, _: Keep = ()) -> Graph:
 def _real_type(node: NodeDef) -> tf.DType:
     """Return the type of an RFFT's input.
 
-    TensorFlow 1 has no attribute for it: there it is float32.
+    TensorFlow 1 has no attribute for it: there it is float32, the default.
     """
-    return tf.as_dtype(node.attr["Treal"].type) if "Treal" in node.attr else tf.float32
+    return tf.as_dtype(node_defs.read_attribute(node, "Treal").type)
 
 
 def _fourier_matrices(graph: Graph, node: NodeDef) -> tuple[Array, Array] | None:
@@ -248,7 +248,7 @@ def _find_window(graph: Graph, node: NodeDef) -> _PoolWindow | None:
     """
     image, kernel = (graph.shapes.get_tensor_by_name(tensor(name)).shape for name in node.input[:2])
     is_known = image.rank is not None and image[-1] is not None
-    layout = node.attr["data_format"].s if "data_format" in node.attr else b"NHWC"
+    layout = node_defs.read_attribute(node, "data_format").s
     padding = node.attr["padding"].s
     if is_known or layout != b"NHWC" or padding not in (b"SAME", b"VALID") or kernel.rank is None:
         return None

@@ -62,12 +62,8 @@ def _kind(node: NodeDef) -> tf.DType:
 
 def _normalize(node: NodeDef, x: Any) -> Any:
     """Divide `x [N, H, W, C]` by a power of summed squares of neighbouring channels."""
-    given = {key: node.attr[key] for key in ("depth_radius", "bias", "alpha", "beta") if key in node.attr}
-    radius = given["depth_radius"].i if "depth_radius" in given else 5
-    bias, alpha, beta = (
-        given[key].f if key in given else usual
-        for key, usual in (("bias", 1.0), ("alpha", 1.0), ("beta", 0.5))
-    )
+    radius = node_defs.read_attribute(node, "depth_radius").i
+    bias, alpha, beta = (node_defs.read_attribute(node, key).f for key in ("bias", "alpha", "beta"))
     places = np.arange(x.shape[-1])
     band = np.abs(places[:, None] - places) <= radius
     sums = tf.nn.conv2d(tf.square(x), tf.constant(band[None, None], x.dtype), 1, "VALID")

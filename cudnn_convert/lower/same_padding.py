@@ -91,7 +91,7 @@ def _windows(graph: Graph, node: NodeDef) -> list[_AxisWindow]:
     """
     sizes = _shape(graph, node.input[1])[:2]
     strides = [*node.attr["strides"].list.i][1:3]
-    dilations = [*node.attr["dilations"].list.i][1:3] if "dilations" in node.attr else [1, 1]
+    dilations = [*node_defs.read_attribute(node, "dilations").list.i][1:3]
     if None in sizes:
         return []
     return [

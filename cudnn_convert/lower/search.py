@@ -31,10 +31,9 @@ _LARGE: Final = 1024
 _ROWS_FIRST: Final = (1, 0, 2)
 
 
-def step_ends(decoder: Decoder, signature: Signature) -> dict[str, str]:
-    """Return the outputs of a step read by a search, by key."""
-    keys = [decoder.logits, *(state.next_key for state in decoder.states)]
-    return {key: signature.outputs[key] for key in keys}
+def list_step_outputs(decoder: Decoder) -> list[str]:
+    """List the keys of a step's outputs read by a search."""
+    return [decoder.logits, *(state.next_key for state in decoder.states)]
 
 
 def search_specs(decoder: Decoder, step: Mapping[str, tf.TensorSpec]) -> dict[str, tf.TensorSpec]:
@@ -177,8 +176,7 @@ def add_search(graph: Graph, decoder: Decoder, signature: Signature) -> Graph:
     `signature` is that of the step.
     """
     index, shapes = graph.index, graph.shapes
-    inputs = {split(name)[0] for name in signature.inputs.values()}
-    steps = Signature(signature.inputs, step_ends(decoder, signature))
+    steps = Signature(signature.inputs, {key: signature.outputs[key] for key in list_step_outputs(decoder)})
     parts = {Decoder.NAME: steps} | {part.name: part.signature for part in decoder.before}
     outer: list[str] = []
     for part in parts.values():

@@ -6,7 +6,6 @@ Recurrences become loops (`tflite_loops`), or in graphs of fixed sizes fused ops
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +17,6 @@ from cudnn_convert.graph.graph import Graph, copy_graph, graph_floats_as, replac
 from cudnn_convert.graph.index import (
     INPUT,
     AttrValue,
-    FunctionDef,
     Index,
     NodeDef,
     all_nodes,
@@ -120,10 +118,10 @@ def _is_replaced(node: NodeDef) -> bool:
 
 def _pieces(recurrences: Sequence[Recurrence]) -> Iterator[dict[str, Any]]:
     for recurrence in recurrences:
-        for layer, names in enumerate(tflite_loops.list_names(recurrence.sizes)):
-            for direction, name in zip(WAYS, names, strict=False):
-                loop = f"{recurrence.node}/{name}"
-                yield {"piece": loop, "node": recurrence.node, "layer": layer, "direction": direction}
+        node, sizes = recurrence.node, recurrence.sizes
+        for number, name in enumerate(tflite_loops.list_names(sizes)):
+            layer, direction = divmod(number, sizes.directions)
+            yield {"piece": f"{node}/{name}", "node": node, "layer": layer, "direction": WAYS[direction]}
 
 
 def notes(graph: Any) -> tuple[str, ...]:
@@ -379,17 +377,12 @@ def _compute_in_float32(graph: Graph, _: Keep = ()) -> Graph:
     """Replace every float type by float32, in functions too."""
     functions = graph.library.function
     attributes = (value for node in all_nodes(graph) for value in node.attr.values())
-    arguments = chain.from_iterable(map(_arguments, functions))
+    arguments = (end for each in functions for end in (*each.signature.input_arg, *each.signature.output_arg))
     if not any(map(_is_other_float, attributes)) and not any(each.type in _OTHERS for each in arguments):
         return graph
     single = copy_graph(graph)
     graph_floats_as(single, tf.float32)
     return Graph(single)
-
-
-def _arguments(function: FunctionDef) -> Iterator[Any]:
-    yield from function.signature.input_arg
-    yield from function.signature.output_arg
 
 
 def _is_other_float(value: AttrValue) -> bool:

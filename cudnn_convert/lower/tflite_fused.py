@@ -19,7 +19,7 @@ Source: tensorflow v2.21.0 compiler/mlir/lite/transforms/prepare_composite_funct
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -144,7 +144,7 @@ def fuse(sized: SizedRecurrence) -> lower.WeightForm:
 
     def compute(recurrence: Recurrence) -> Stack:
         sizes = recurrence.sizes
-        names = iter(name for layer in tflite_loops.list_names(sizes) for name in layer)
+        names = tflite_loops.list_names(sizes)
         calls = [_mark_as_lstm(f"{recurrence.node}/{name}", sized) for name in names]
         layer = partial(_call_layer, calls=iter(calls))
         return _with_sizes(layer_stack.stack_layers(sizes, layer, 3, time_major=recurrence.time_major), sized)
@@ -166,13 +166,8 @@ def unroll(sized: SizedRecurrence) -> lower.WeightForm:
 
 def _read_cell(cell: Cell) -> dict[str, Array]:
     """Return the float32 arrays of a pseudo-layer by name; sums of biases are rounded once."""
-    parts = {part.name: getattr(cell, part.name) for part in fields(cell)}
-    arrays = {name: value for name, value in parts.items() if isinstance(value, np.ndarray)}
-    exact: dict[str, Any] = {name: value.astype(np.float64) for name, value in arrays.items()}
-    return {
-        name: value.astype(np.float32)
-        for name, value in tflite_loops.read_cell(replace(cell, **exact)).items()
-    }
+    exact = cell.change_arrays(lambda array: array.astype(np.float64))
+    return {name: value.astype(np.float32) for name, value in tflite_loops.read_cell(exact).items()}
 
 
 def _read_lstm(cell: Cell) -> dict[str, Array]:

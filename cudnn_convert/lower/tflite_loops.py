@@ -11,6 +11,7 @@ lite/kernels/dynamic_update_slice.cc, lite/kernels/while.cc (what a loop only ca
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Any, Final
 
 import tensorflow as tf
@@ -23,16 +24,12 @@ from cudnn_convert.weights import layouts
 
 #: Steps of a block: each step copies this many rows, the end of each block all rows.
 _STEPS: Final = 32
-#: Position of a recurrence's first array, after its input, initial states and lengths.
-_ARRAYS: Final = 4
 
 
-def list_names(sizes: Sizes) -> list[list[str]]:
+def list_names(sizes: Sizes) -> list[str]:
     """List the names of layers and directions below the node's name, in stack order."""
-    return [
-        [f"layer_{layer}_{direction}" for direction in WAYS[: sizes.directions]]
-        for layer in range(sizes.layers)
-    ]
+    places = product(range(sizes.layers), WAYS[: sizes.directions])
+    return [f"layer_{layer}_{direction}" for layer, direction in places]
 
 
 def read_cell(cell: Cell) -> dict[str, Array]:
@@ -69,14 +66,12 @@ def _stack(recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
     cell, sizes = recurrence.cells[0][0], recurrence.sizes
     each, steps_of = len(read_cell(cell)), choose_cells(recurrence)
 
-    def compute(*given: Any) -> tuple[Any, Any, Any]:
-        x, *states_and_lengths = given[:_ARRAYS]
-        arrays = given[_ARRAYS:]
-        names = [name for layer in list_names(sizes) for name in layer]
-        by_kernel = {arrays[p * each].ref(): name for p, name in enumerate(names)}
+    def compute(*given: Any) -> tuple[Any, Any, Any]:  # the name is in names of the file's tensors
+        x, h, c, lengths, *arrays = given
+        by_kernel = {arrays[p * each].ref(): name for p, name in enumerate(list_names(sizes))}
         layer = partial(_layer, names=by_kernel, cell=steps_of)
         stack = layer_stack.stack_layers(sizes, layer, each, time_major=recurrence.time_major)
-        return stack(_apart(x), *states_and_lengths, *arrays)
+        return stack(_apart(x), h, c, lengths, *arrays)
 
     return compute
 

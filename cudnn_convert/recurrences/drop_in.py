@@ -12,7 +12,7 @@ Source: `compat/branches.py`, `lower/tensorflow/layer_stack.py` stack_layers (th
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
@@ -93,10 +93,7 @@ def _read(graph: Graph, scope: str) -> _RecurrenceOps | None:
     inputs = [tensor(index.nodes[name].input[0]) for name in starts]
     blob = tensor(index.nodes[f"{prefix}{_BLOB}"].input[0])
     taken = {
-        tensor(name)
-        for each in nodes
-        for name in index.data_inputs(index.nodes[each])
-        if split(name)[0] not in nodes
+        name for each in nodes for name in index.data_inputs(index.nodes[each]) if split(name)[0] not in nodes
     }
     rest = taken - {*inputs, blob}
     seen = graph.shapes
@@ -132,13 +129,11 @@ def _read(graph: Graph, scope: str) -> _RecurrenceOps | None:
     # Two layers and two directions may have blobs of one length.
     widths = {seen.get_tensor_by_name(name).shape[2] for name, k in outputs.items() if k == 0}
     fitting = [each for each in candidates if not widths or widths == {each.directions * each.width}]
-    sizes = fitting[0] if len(fitting) == 1 else None
-    if sizes is None:
+    if len(fitting) != 1:
         return None
+    (sizes,) = fitting
     if sizes.mode is Mode.RNN_TANH and _uses_relu(graph, nodes):
-        sizes = Sizes(
-            Mode.RNN_RELU, sizes.layers, sizes.directions, sizes.units, sizes.input_size, sizes.skip_input
-        )
+        sizes = replace(sizes, mode=Mode.RNN_RELU)
     # Without cell states a node takes a number in their place, as in TensorFlow 1: no state is read twice.
     given = (*inputs, *([] if has_c else [f"{scope}/{_NO_C}:0"]), blob)
     return _RecurrenceOps(scope, nodes, sizes, time_major, given, lengths[0] if lengths else None, outputs)
@@ -183,25 +178,21 @@ def _find_outputs(
         and seen.get_tensor_by_name(f"{name}:0").shape.rank == 3
     ]
     states = [name for name in states if index.nodes[name].attr["N"].i == depths[0]][-len(depths) :]
-    ends = {f"{name}:0": k for k, name in enumerate(states, 1)}
+    outputs = {f"{name}:0": k for k, name in enumerate(states, 1)}
     if not time_major:
-        turned = dict[str, int]()
-        for name, k in ends.items():
-            readers = [each.name for each in index.consumers(split(name)[0]) if each.name in nodes]
-            turned |= {f"{each}:0": k for each in readers if index.nodes[each].op == "Transpose"}
-        ends = turned
-    outputs: dict[str, int] = dict(ends)
+        outputs = {
+            f"{reader.name}:0": k
+            for k, name in enumerate(states, 1)
+            for reader in index.consumers(name)
+            if reader.name in nodes and reader.op == "Transpose"
+        }
     for node in graph.node:
         if node.name in nodes or node.name.startswith("gradients"):
             continue
         for name in index.data_inputs(node):
-            source = tensor(name)
-            if split(source)[0] not in nodes or source in outputs:
-                continue
-            shape = seen.get_tensor_by_name(source).shape
-            if shape.rank != 3 or 0 in outputs.values():
-                continue
-            outputs[source] = 0
+            is_inner = split(name)[0] in nodes and name not in outputs
+            if is_inner and seen.get_tensor_by_name(name).shape.rank == 3:
+                return outputs | {name: 0}
     return outputs
 
 

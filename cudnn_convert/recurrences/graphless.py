@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -88,8 +88,7 @@ def _complete(description: PartialSizes) -> bool:
 
 
 def _fitting(tensor: Tensor, description: PartialSizes) -> list[Sizes]:
-    given = (description.mode, description.layers, description.directions, description.units)
-    return parameter_blob.fitting(math.prod(tensor.shape), *given)
+    return parameter_blob.fitting(math.prod(tensor.shape), **asdict(description))
 
 
 def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> Reason:
@@ -129,10 +128,7 @@ def _of_any_name(model: Model, description: PartialSizes, wanted: str | None) ->
 def _nothing(model: Model, vectors: dict[str, Tensor]) -> Reason:
     expected = f"expected {model.graphless.expected}, found none of them"
     if model.plain.layers:
-        looks = ", ".join(model.plain.layers[:_LISTED])
-        more = len(model.plain.layers) - _LISTED
-        expected += f": no cuDNN recurrence in it; this looks like {looks}"
-        expected += f" and {more} more" if more > 0 else ""
+        expected += f": no cuDNN recurrence in it; this looks like {_list_few(model.plain.layers)}"
     if model.plain.whole:
         return Reason(f"{expected}; such layers run on a CPU as they are, in the program that trained them")
     longest = sorted(vectors, key=lambda key: -vectors[key].shape[0])[:3]
@@ -143,13 +139,17 @@ def _nothing(model: Model, vectors: dict[str, Tensor]) -> Reason:
     for parameters in doubtful:
         by_mode.setdefault(parameters.modes[0], []).append(parameters)
     for mode, sets in by_mode.items():
-        listed = ", ".join(parameters.scope.rstrip("/") for parameters in sets[:_LISTED])
-        rest = f" and {len(sets) - _LISTED} more" if len(sets) > _LISTED else ""
-        cure += f"; {listed}{rest} may be {_DOUBTS[mode]}: say --mode {mode.value} --units N"
+        listed = _list_few([parameters.scope.rstrip("/") for parameters in sets])
+        cure += f"; {listed} may be {_DOUBTS[mode]}: say --mode {mode.value} --units N"
     remedies = dict.fromkeys((parameters.modes[0], parameters.units) for parameters in doubtful)
     return Reason(
         expected + cure, *(Remedy({"mode": mode.value, "units": count}) for mode, count in remedies)
     )
+
+
+def _list_few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
 
 
 #: What weights may be that a dense layer has too, by the mode of the recurrence.
@@ -225,7 +225,7 @@ def blob_by_scope(model: Model) -> dict[str, str]:
 
 
 def blob_keys(model: Model) -> list[str]:
-    """Return the keys of all blobs: each `opaque_kernel`, and those of `model.blobs`."""
+    """Return the keys of all blobs: each `opaque_kernel`, and the blobs of `model.blobs`."""
     return [
         key
         for key, tensor in model.variables.items()
@@ -280,7 +280,7 @@ def scope_of_blob(key: str) -> str | None:
 
 
 def mode_by_name(name: str) -> Mode | None:
-    """Return the mode in the default name of a layer's scope or of a blob, or None."""
+    """Return the mode in the default name of a layer's scope or blob, or None."""
     scope = scope_of_blob(name)
     match = _SCOPE.fullmatch((name if scope is None else scope).rstrip("/")) or _PACKED.fullmatch(name)
     return Mode(match[1]) if match else None

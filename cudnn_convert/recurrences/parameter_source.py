@@ -11,6 +11,7 @@ compute parameters, only arithmetic on variables and constants is run.
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -204,12 +205,8 @@ def _pack_nodes(node: NodeDef, tensors: list[str], taken: Collection[str]) -> It
 
 def scope(leaves: Sequence[str]) -> str:
     """Return the innermost common scope of `leaves`, `""` for the root."""
-    common: list[str] = []
-    for parts in zip(*(name.split("/")[:-1] for name in leaves), strict=False):
-        if len(set(parts)) > 1:
-            break
-        common.append(parts[0])
-    return "/".join(common)
+    levels = zip(*(name.split("/")[:-1] for name in leaves), strict=False)
+    return "/".join(names[0] for names in takewhile(lambda names: len(set(names)) == 1, levels))
 
 
 def parameter_name(names: Names, origin: ParameterRoot, evidence: BlobEvidence | CanonicalEvidence) -> str:

@@ -8,9 +8,8 @@ BlockLSTMV2. A node that clips, whose weights are no constants, or whose inner v
 has no fused form in ONNX.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -20,8 +19,8 @@ from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, Uns
 from cudnn_convert.graph import constant_folding, ops
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, AnyGraph, Index, split, tensor
-from cudnn_convert.model import Array, Cell, Convention, Mode, Model, Recurrence, Sizes
-from cudnn_convert.private import tf_private
+from cudnn_convert.graph.node_defs import read_attribute
+from cudnn_convert.model import USUAL, Array, Cell, Convention, Mode, Model, Recurrence, Sizes
 from cudnn_convert.recurrences import parameter_source, weight_copies
 from cudnn_convert.recurrences.weight_copies import Facts
 from cudnn_convert.weights import layouts, parameter_blob
@@ -57,27 +56,22 @@ def _root(index: Index, name: str) -> str:
     return index.origin(name, _SAME_STEPS)
 
 
-_USUAL: Final = Convention()
-
-
 def recurrences(
-    model: Model, graph: Graph, *, copy: str = "auto", convention: Convention = _USUAL
+    model: Model, graph: Graph, *, copy: str = "auto", convention: Convention = USUAL
 ) -> tuple[Recurrence, ...]:
     """Decode every cuDNN node of `graph`; `copy` and `convention` as in `weight_copies.take`.
 
     Raises UnsupportedModelError with all reasons at once.
     """
-    index = graph.index
     reasons: list[str] = []
     decoded: list[Recurrence] = []
-    nodes = parameter_source.recurrences(index)
+    names: parameter_source.Names = {}
+    nodes = parameter_source.recurrences(graph.index)
     if nodes:
         _ = graph.shapes  # refuses a graph that TensorFlow cannot import, once for all nodes
-    take = partial(_weights, model, index, copy=copy, convention=convention)
-    around = _Around(model, graph, {}, take)
     for node in nodes:
         try:
-            decoded.append(replace(_recurrence(around, node), convention=convention))
+            decoded.append(_recurrence(model, graph, node, names, copy=copy, convention=convention))
         except ReadError:  # a damaged file, whatever the node
             raise
         except RefusalError as error:
@@ -89,29 +83,23 @@ def recurrences(
     return tuple(decoded)
 
 
-@dataclass(frozen=True, slots=True)
-class _Around:
-    """The surroundings of a node, with the `names` of computed parameters so far."""
+def _recurrence(
+    model: Model, graph: Graph, node: Any, names: parameter_source.Names, *, copy: str, convention: Convention
+) -> Recurrence:
+    """Decode a cuDNN node.
 
-    model: Model
-    graph: Graph
-    names: parameter_source.Names
-    take: Callable[[Facts, parameter_source.ParameterRoot], weight_copies.DecodedWeights]
-
-
-def _recurrence(around: _Around, node: Any) -> Recurrence:
-    index, time_major = around.graph.index, is_time_major(node)
+    `names` has the names of computed parameters so far.
+    """
+    index, time_major = graph.index, is_time_major(node)
     origin = parameter_source.find_parameters(index, node)
-    tensors = read_inputs(around.graph, node)
+    tensors = read_inputs(graph, node)
     facts = describe_node(node, tensors)
-    reasons = [f"{node.name}: {reason}" for reason in _options(facts)]
-    if reasons:
-        raise UnsupportedModelError(around.model.path, reasons)
-    weights = around.take(facts, origin)
+    if reasons := [f"{node.name}: {reason}" for reason in _options(facts)]:
+        raise UnsupportedModelError(model.path, reasons)
+    weights = _weights(model, index, facts, origin, copy=copy, convention=convention)
     misfits = _misfits(tensors, facts, weights.sizes, time_major=time_major)
-    reasons = [f"{node.name}: {reason}" for reason in misfits]
-    if reasons:
-        raise UnsupportedModelError(around.model.path, reasons)
+    if reasons := [f"{node.name}: {reason}" for reason in misfits]:
+        raise UnsupportedModelError(model.path, reasons)
     return Recurrence(
         node=node.name,
         op=node.op,
@@ -121,8 +109,9 @@ def _recurrence(around: _Around, node: Any) -> Recurrence:
         dtype=facts.dtype,
         cells=weights.cells,
         evidence=weights.evidence,
-        shared=parameter_source.parameter_name(around.names, origin, weights.evidence),
+        shared=parameter_source.parameter_name(names, origin, weights.evidence),
         passage=origin.passage,
+        convention=convention,
         dropout=dropout(node),
     )
 
@@ -158,8 +147,8 @@ def dropout(node: Any) -> float:
 
     Training mode is the op's default.
     """
-    training = "is_training" not in node.attr or node.attr["is_training"].b
-    return float(node.attr["dropout"].f) if training and "dropout" in node.attr else 0.0
+    is_training = read_attribute(node, "is_training").b
+    return float(read_attribute(node, "dropout").f) if is_training else 0.0
 
 
 def _text(node: Any, name: str, default: str) -> str:
@@ -271,11 +260,8 @@ class Block:
 
 def blocks(graph: Graph, outputs: Iterable[str]) -> list[Block]:
     """Return the BlockLSTM nodes of a graph with the given `outputs`, in graph order."""
-    nodes, ends = (
-        [node for node in graph.node if node.op in ops.BLOCK_LSTMS],
-        [split(name) for name in outputs],
-    )
-    return [_block(graph.index, node, ends) for node in nodes]
+    ends = [split(name) for name in outputs]
+    return [_block(graph.index, node, ends) for node in graph.node if node.op in ops.BLOCK_LSTMS]
 
 
 def dtypes(graph: AnyGraph) -> set[tf.DType]:
@@ -286,9 +272,9 @@ def dtypes(graph: AnyGraph) -> set[tf.DType]:
 
 def _block(index: Index, node: Any, ends: list[tuple[str, int]]) -> Block:
     inputs = tuple(index.data_inputs(node))
-    first, peephole = node.op == "BlockLSTM", bool(_attribute(node, "use_peephole").b)
+    first, peephole = node.op == "BlockLSTM", bool(read_attribute(node, "use_peephole").b)
     layout = layouts.BLOCK_LSTM_V1 if first else layouts.BLOCK_LSTM
-    forget_bias = _attribute(node, "forget_bias").f if first else 0.0
+    forget_bias = read_attribute(node, "forget_bias").f if first else 0.0
     readers = [(reader, k) for reader in index.consumers(node.name) for k in _outputs(reader, node.name)]
     wanted = {k for op, k in ends if op == node.name}
     cell_readers = [reader for reader, k in readers if k == CELL_STATES]
@@ -298,7 +284,7 @@ def _block(index: Index, node: Any, ends: list[tuple[str, int]]) -> Block:
         layout=layout,
         dtype=tf.as_dtype(node.attr["T"].type),
         forget_bias=forget_bias,
-        clip=max(0.0, _attribute(node, "cell_clip").f),
+        clip=max(0.0, read_attribute(node, "cell_clip").f),
         use_peephole=peephole,
         read=frozenset(wanted | {k for _, k in readers}),
         cell=_cell(index, inputs, layout, forget_bias=forget_bias, peephole=peephole),
@@ -309,14 +295,6 @@ def _block(index: Index, node: Any, ends: list[tuple[str, int]]) -> Block:
 
 def _outputs(reader: Any, op: str) -> set[int]:
     return {k for source, k in map(split, reader.input) if source == op and k >= 0}
-
-
-def _attribute(node: Any, name: str) -> Any:
-    """Return an attribute, or the default, stripped by SavedModels."""
-    if name in node.attr:
-        return node.attr[name]
-    definition = tf_private.find_op(node.op)
-    return next(attribute.default_value for attribute in definition.attr if attribute.name == name)
 
 
 def _cell(

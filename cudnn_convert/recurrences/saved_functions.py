@@ -28,7 +28,7 @@ from tensorflow.core.framework import graph_pb2
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops, session
 from cudnn_convert.graph.function_graphs import read_shape
-from cudnn_convert.graph.graph import Graph, extract_nodes, floats_as, open_session
+from cudnn_convert.graph.graph import Graph, copy_graph, extract_nodes, graph_floats_as, open_session
 from cudnn_convert.graph.index import PARAMS, Index, callees, library, reachable_functions, split, walk
 from cudnn_convert.graph.passes import channels_last, inlining
 from cudnn_convert.model import Array, Convention, Mode, Signature, Sizes
@@ -308,13 +308,11 @@ def _matrices(
     ((cell,),) = parameter_blob.split(packed, sizes, where=node.name)
     wanted = layouts.pack_keras(layouts.conventional(cell, convention, canonical=False))
     here = {name: beside[1] for name in numbers if (beside := _beside(index.nodes[name], node))}
-    names = [
-        next((name for name in here if np.array_equal(numbers[name], part)), None) for part in wanted.values()
-    ]
-    kernel, recurrent, bias = (
-        None if name is None else f"{here[name]}:{_SOURCES[index.nodes[name].op]}:0" for name in names
-    )
-    return (kernel, recurrent, bias) if kernel and recurrent and bias else None
+    names = [name for part in wanted.values() for name in here if np.array_equal(numbers[name], part)]
+    if len(names) < len(wanted):
+        return None
+    kernel, recurrent, bias = (f"{here[name]}:{_SOURCES[index.nodes[name].op]}:0" for name in names)
+    return kernel, recurrent, bias
 
 
 def _beside(source: Any, node: Any) -> tuple[str, str] | None:
@@ -356,20 +354,13 @@ def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | No
     needed = index.ancestors([split(tensor)[0]], control=False, stop=numbers)
     if any(index.nodes[op].op not in ops.MOVES for op in needed - numbers.keys()):
         return None
-    nodes = [*_to_float64(index.nodes[op] for op in sorted(needed - numbers.keys()))]
+    nodes = [index.nodes[op] for op in sorted(needed - numbers.keys())]
+    packing = copy_graph(extract_nodes(Graph(tf.compat.v1.GraphDef(), nodes), needed))
+    graph_floats_as(packing, tf.float64)  # exact for element numbers
     with tf.Graph().as_default() as graph:
         fed = {name: tf.compat.v1.placeholder(tf.float64, ids.shape, name) for name, ids in numbers.items()}
-        names = extract_nodes(Graph(tf.compat.v1.GraphDef(), nodes), needed)
         inputs = {f"{name}:0": placeholder for name, placeholder in fed.items()}
-        tf.import_graph_def(names.definition, inputs, name="packing")
+        tf.import_graph_def(packing, inputs, name="packing")
         with open_session(graph) as session:
             feeds = {fed[name]: ids for name, ids in numbers.items()}
             return np.asarray(session.run(f"packing/{tensor}", feeds)).reshape(-1)
-
-
-def _to_float64(nodes: Iterator[Any]) -> Iterator[Any]:
-    """Copy the nodes with float64 for every float type, exact for element numbers."""
-    for node in nodes:
-        changed = node_defs.copy_node(node)
-        floats_as(changed.attr.values(), tf.float64)
-        yield changed

@@ -322,18 +322,8 @@ def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Decode
 
 
 def _cast(cells: Cells, facts: Facts) -> Cells:
-    def part(array: Array) -> Array:
-        return array.astype(facts.dtype, copy=False)
-
     def cast(cell: Cell) -> Cell:
-        return Cell(
-            cell.mode,
-            part(cell.kernel),
-            part(cell.recurrent_kernel),
-            part(cell.bias),
-            part(cell.recurrent_bias),
-            None if cell.projection is None else part(cell.projection),
-        )
+        return cell.change_arrays(lambda array: array.astype(facts.dtype, copy=False))
 
     return lazy.map_cells(cells, cast)
 

@@ -292,6 +292,7 @@ def run_tf2onnx(
         with tf.Graph().as_default():
             optimized = tf_loader.tf_optimize(inputs, list(outputs), graph)
         wrong = wrong_ops.find_wrong(optimized)
+        op_by_name = {node.name: node.op for node in optimized.node}
         try:
             with (
                 tf.Graph().as_default() as imported,
@@ -306,12 +307,11 @@ def run_tf2onnx(
                     input_names=inputs,
                     output_names=list(outputs),
                 )
-            failures |= lossy_casts.find_lossy(converted, {node.name: node.op for node in optimized.node})
+            failures |= lossy_casts.find_lossy(converted, op_by_name)
             failures |= wrong
             result = None if failures else _optimize(converted).make_model("")
         except Exception as error:
             failures |= wrong
-            op_by_name = {node.name: node.op for node in optimized.node}
             if any(op_by_name.get(name) in handlers for name in failures):
                 raise  # our own handler failed, which is no fault of the model
             actual = f"{type(error).__name__}: {tf2onnx_private.in_one_line(error)}"

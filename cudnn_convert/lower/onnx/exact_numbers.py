@@ -36,8 +36,8 @@ _COUNTS: Final = frozenset({_INT32, _INT64})
 _REDUCTIONS: Final = MappingProxyType(
     {"Sum": "ReduceSum", "Prod": "ReduceProd", "Mean": "ReduceMean", "Max": "ReduceMax", "Min": "ReduceMin"}
 )
-#: From these opsets on, axes are an input: of ReduceSum, of the others.
-_AXES_OF_SUM, _AXES_OF_ALL = 13, 18
+#: From this opset on, axes of a sum are an input.
+_AXES_OF_SUM: Final = 13
 #: Bits of an int64.
 _BITS: Final = 64
 #: From this opset on, Max and Min take integers.
@@ -52,7 +52,7 @@ def take_largest(graph: Any, node: Any, _name: str, _arguments: list[str]) -> No
         x = ops.cast(x, TensorProto.FLOAT)
     count = ops.unsqueeze(ops.cast(count, _INT64), [0])
     largest, places = ops.several("TopK", [x, count], 2)
-    ops.finish_all([largest, places])
+    ops.finish(largest, places)
 
 
 def reduce(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
@@ -129,9 +129,7 @@ def _add_up(ops: Replacement, x: str, axes: Any, kept: int) -> str:
 def _reduce(ops: Replacement, op: str, x: str, axes: Any, kept: int) -> str:
     if isinstance(axes, str):
         return ops(op, [x, axes], keepdims=kept, noop_with_empty_axes=1)
-    if ops.graph.opset >= (_AXES_OF_SUM if op == "ReduceSum" else _AXES_OF_ALL):
-        return ops(op, [x, ops.constant(axes)], keepdims=kept)
-    return ops(op, [x], axes=axes, keepdims=kept)
+    return ops.over_axes(op, x, axes, keepdims=kept)
 
 
 def _count(ops: Replacement, x: str, axes: Any) -> str:
@@ -160,7 +158,7 @@ def take_unique(graph: Any, node: Any, _name: str, _arguments: list[str]) -> Non
     if kind not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.STRING):
         kind = TensorProto.FLOAT if kind == TensorProto.FLOAT16 else _INT64
     values, _, places, counts = ops.several("Unique", [ops.cast(ops.inputs[0], kind)], 4, sorted=0)
-    ops.finish_all([values, places, counts])
+    ops.finish(values, places, counts)
 
 
 def logarithm(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:

@@ -49,17 +49,14 @@ _END: Final = np.iinfo(np.int64).max
 
 
 class Replacement(Ops):
-    """Nodes in place of a removed tf2onnx node; `finish` makes the output."""
+    """Nodes in place of a removed tf2onnx node; `finish` makes the outputs."""
 
     def __init__(self, graph: Any, node: Any) -> None:
         super().__init__(graph)
         self.inputs = list(node.input)
         self.dtypes = [graph.get_dtype(name) for name in node.input]
-        self.outputs, self.shapes, self.output_dtypes = (
-            list(node.output),
-            node.output_shapes,
-            node.output_dtypes,
-        )
+        self.outputs = list(node.output)
+        self.shapes, self.output_dtypes = node.output_shapes, node.output_dtypes
         graph.remove_node(node.name)
 
     @property
@@ -84,15 +81,11 @@ class Replacement(Ops):
         """Compare a pair; `op` is TensorFlow's."""
         if op in ("Less", "Greater"):
             return self(op, pair)
-        if self.graph.opset >= 12:
+        if self.opset >= 12:
             return self(f"{op.removesuffix('Equal')}OrEqual", pair)
         return self("Or", [self(op.removesuffix("Equal"), pair), self("Equal", pair)])
 
-    def finish(self, result: str) -> None:
-        """Give `result` the name, type and shape of the node's output."""
-        self.finish_all([result])
-
-    def finish_all(self, results: Sequence[str]) -> None:
+    def finish(self, *results: str) -> None:
         """Give each result the name, type and shape of an output.
 
         The node may have fewer outputs.
@@ -318,7 +311,7 @@ def _bound_segments(ops: Replacement, inputs: list[str], op: str, rank: int) -> 
     widths = ops.part(ops("Shape", [rows]), 2, _END)
     none = ops("Concat", [ops.unsqueeze(count, [0]), ops.constant([1]), widths], axis=0)
     rows = ops("Concat", [rows, ops("Expand", [bound, none])], axis=1)  # of no rows there is one
-    return ops.reduce("ReduceMax" if op.endswith("Max") else "ReduceMin", rows, 1)
+    return ops.over_axes("ReduceMax" if op.endswith("Max") else "ReduceMin", rows, [1], keepdims=0)
 
 
 def _average_segments(ops: Replacement, inputs: list[str], rank: int) -> str:

@@ -82,7 +82,7 @@ def _convert_cast(graph: Any, node: Any, given: Mapping[int, int], gives: Mappin
     dtypes = [gives.get(k, dtype) for k, dtype in enumerate(ops.output_dtypes)]
     inner = graph.make_node(op, inputs, shapes=ops.shapes, dtypes=dtypes, output_count=len(dtypes))
     inner.attr.update(attributes)
-    ops.finish_all([*inner.output])
+    ops.finish(*inner.output)
     convert_as_theirs(graph, inner)
 
 
@@ -193,7 +193,7 @@ def split_sizes(graph: Any, node: Any, _name: str, _arguments: list[str]) -> Non
     total = ops("ReduceSum", [ops("Max", [given, none])], keepdims=1)
     rest = ops("Sub", [ops("Gather", [ops("Shape", [x]), ops.constant([at])]), total])
     given = ops("Where", [ops("Less", [given, none]), rest, given])
-    ops.finish_all(ops.several("Split", [x, given], len(ops.outputs), axis=at))
+    ops.finish(*ops.several("Split", [x, given], len(ops.outputs), axis=at))
 
 
 def multiply_up(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:

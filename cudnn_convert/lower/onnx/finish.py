@@ -291,7 +291,6 @@ def finish_model(
 
 _FLOAT: Final = onnx.TensorProto.FLOAT
 _SWAP: Final = [1, 0, 2]  # batch-major to time-major and back
-_MOVED: Final = 13  # from this opset on Squeeze and Unsqueeze take their axes as an input
 
 
 def lower(single: Single, *, opset: int = 17) -> Finished:
@@ -346,17 +345,13 @@ def _out_of(ops: _ProtoBuilder, name: str, key: str, dtype: np.dtype[Any], *, sw
     ops.nodes.append(helper.make_node("Identity", [name], [key]))
 
 
-class _ProtoBuilder:
-    """A `fused_nodes.NodeBuilder` with a list of nodes."""
+class _ProtoBuilder(fused_nodes.NodeBuilder):
+    """A builder of nodes in a list."""
 
     def __init__(self, opset: int) -> None:
         self.opset = opset
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
-
-    def __call__(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
-        (output,) = self.several(op, inputs, 1, **attributes)
-        return output
 
     def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]:
         names = [f"{op}/{len(self.nodes)}:{k}" for k in range(outputs)]
@@ -368,19 +363,5 @@ class _ProtoBuilder:
         self.constants.append(onnx.numpy_helper.from_array(np.array(value, dtype), name))
         return name
 
-    def part(self, data: str, start: int, end: int, axis: int = 0) -> str:
-        return self("Slice", [data, *(self.constant([k]) for k in (start, end, axis))])
-
-    def squeeze(self, data: str, axis: int) -> str:
-        return self._of_axes("Squeeze", data, [axis])
-
-    def unsqueeze(self, data: str, axes: list[int]) -> str:
-        return self._of_axes("Unsqueeze", data, axes)
-
     def steps(self, x: str) -> int:
         return -1  # inputs of a single recurrence have an open number of steps
-
-    def _of_axes(self, op: str, data: str, axes: list[int]) -> str:
-        if self.opset < _MOVED:
-            return self(op, [data], axes=axes)
-        return self(op, [data, self.constant(axes)])

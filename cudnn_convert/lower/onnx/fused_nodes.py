@@ -10,10 +10,11 @@ Source: onnx v1.18 docs/Operators.md LSTM-7, GRU-7, RNN-7 (W `[directions, gates
 R `[directions, gates*units, units]`, B `[directions, 2*gates*units]`, Y `[steps, directions, batch, units]`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -33,6 +34,9 @@ FUSED: Final = frozenset(_OPS.values())
 #: the attribute differs for infinite sums alone. Source: onnxruntime core/providers/cpu/rnn/lstm_base.h
 #: LSTMBase, deep_cpu_gru.h DeepCpuGruOp, rnn.cc Clip.
 _NO_CLIP: Final = float(np.finfo(np.float32).max)
+#: From these opsets on, axes are an input: of some ops, of the other reductions.
+_AXES_AS_INPUT: Final = {"Squeeze": 13, "Unsqueeze": 13, "ReduceSum": 13}
+_AXES_OF_REDUCTIONS: Final = 18
 #: Last value of a ticket, so that it equals no other constant: tf2onnx merges equal ones.
 MARK: Final = 2.0**-113 * 1.2912
 #: The parts of inputs 1 to 3 of a fused node, W, R and B, for one direction.
@@ -49,21 +53,41 @@ _SHAPES: Final[tuple[Callable[[Sizes, int], tuple[int, ...]], ...]] = (
 )
 
 
-class NodeBuilder(Protocol):
+class NodeBuilder(ABC):
     """A builder of nodes in a graph, returning the names of outputs."""
 
-    def __call__(self, op: str, inputs: Sequence[str], **attributes: Any) -> str: ...
-    def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]: ...
-    def constant(self, value: Any, dtype: Any = np.int64) -> str: ...
-    def part(self, data: str, start: int, end: int, axis: int = 0) -> str:
-        """Return `data[start:end]` on `axis`."""
-        ...
+    opset: int
 
-    def squeeze(self, data: str, axis: int) -> str: ...
-    def unsqueeze(self, data: str, axes: list[int]) -> str: ...
+    @abstractmethod
+    def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]: ...
+    @abstractmethod
+    def constant(self, value: Any, dtype: Any = np.int64) -> str: ...
+    @abstractmethod
     def steps(self, x: str) -> int:
         """Return the length of the first axis, -1 if unknown."""
-        ...
+
+    def __call__(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
+        (output,) = self.several(op, inputs, 1, **attributes)
+        return output
+
+    def part(self, data: str, start: int, end: int, axis: int = 0) -> str:
+        """Return `data[start:end]` on `axis`."""
+        return self("Slice", [data, *(self.constant([k]) for k in (start, end, axis))])
+
+    def squeeze(self, data: str, axis: int) -> str:
+        return self.over_axes("Squeeze", data, [axis])
+
+    def unsqueeze(self, data: str, axes: list[int]) -> str:
+        return self.over_axes("Unsqueeze", data, axes)
+
+    def over_axes(self, op: str, data: str, axes: list[int], **attributes: Any) -> str:
+        """Add an op over axes, such as a reduction.
+
+        Axes are an attribute in older opsets, an input in newer ones.
+        """
+        if self.opset < _AXES_AS_INPUT.get(op, _AXES_OF_REDUCTIONS):
+            return self(op, [data], axes=axes, **attributes)
+        return self(op, [data, self.constant(axes)], **attributes)
 
 
 def stack(

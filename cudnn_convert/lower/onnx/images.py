@@ -8,10 +8,7 @@ Source: tensorflow v2.21.0 core/kernels/image/resize_bilinear_op.cc, resize_near
 core/util/image_resizer_state.h CalculateResizeScale, HalfPixelScalerForNN.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -25,37 +22,32 @@ _FLOAT, _INT64 = TensorProto.FLOAT, TensorProto.INT64
 _TO_FIRST, _TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Centers:
-    """The alignment of pixels: by corners, by centers, or by upper left corners."""
+def _read_alignment(node: Any) -> tuple[bool, bool]:
+    """Return True for pixels aligned by corners, and for pixels aligned by centers.
 
-    corners: bool
-    halves: bool
-
-    @classmethod
-    def of(cls, node: Any) -> _Centers:
-        return cls(
-            bool(node.get_attr_value("align_corners")), bool(node.get_attr_value("half_pixel_centers"))
-        )
+    Other pixels are aligned by upper left corners.
+    """
+    return bool(node.get_attr_value("align_corners")), bool(node.get_attr_value("half_pixel_centers"))
 
 
 def resize_linearly(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """Interpolate in float32, whatever the type of the image, as TensorFlow does."""
-    centers = _Centers.of(node)
+    corners, halves = _read_alignment(node)
     ops = Replacement(graph, node)
-    mode = "align_corners" if centers.corners else "half_pixel" if centers.halves else "asymmetric"
+    mode = "align_corners" if corners else "half_pixel" if halves else "asymmetric"
     image = ops.cast(ops.inputs[0], _FLOAT)
     ops.finish(_resize(ops, image, ops.inputs[1], mode="linear", coordinate_transformation_mode=mode))
 
 
 def resize_to_nearest(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """Repeat pixels for growth by whole factors, else pick pixels by number."""
-    centers, before = _Centers.of(node), (graph.get_shape(node.input[0]) or [-1] * 4)[1:3]
+    corners, halves = _read_alignment(node)
+    before = (graph.get_shape(node.input[0]) or [-1] * 4)[1:3]
     after = node.inputs[1].get_tensor_value() if node.inputs[1].is_const() else None
     ops = Replacement(graph, node)
     image, size = ops.inputs
     sizes = [] if -1 in before or after is None else [*zip(before, after, strict=True)]
-    if sizes and not centers.corners and all(new % old == 0 for old, new in sizes):
+    if sizes and not corners and all(new % old == 0 for old, new in sizes):
         attributes = {
             "mode": "nearest",
             "nearest_mode": "floor",
@@ -65,23 +57,17 @@ def resize_to_nearest(graph: Any, node: Any, _name: str, _arguments: list[str]) 
         return
     for axis in (1, 2):
         if sizes:
-            rows = ops.constant(
-                pick_nearest(*sizes[axis - 1], corners=centers.corners, halves=centers.halves)
-            )
+            rows = ops.constant(pick_nearest(*sizes[axis - 1], corners=corners, halves=halves))
         else:
-            rows = _count_rows(ops, image, size, axis, centers)
+            rows = _count_rows(ops, image, size, axis, corners=corners, halves=halves)
         image = ops("Gather", [image, rows], axis=axis)
     ops.finish(image)
 
 
 def pick_nearest(old: int, new: int, *, corners: bool, halves: bool) -> Array:
     """Return the old row for each new row, by TensorFlow's arithmetic in float32."""
-    half = np.float32(0.5)
-    scale = (
-        np.float32(old - 1) / np.float32(new - 1)
-        if corners and new > 1
-        else np.float32(old) / np.float32(new)
-    )
+    half, less = np.float32(0.5), int(corners and new > 1)
+    scale = np.float32(old - less) / np.float32(new - less)
     rows = np.arange(new, dtype=np.float32)
     at = (rows + half) * scale if halves else rows * scale
     below = np.floor(at)
@@ -90,23 +76,21 @@ def pick_nearest(old: int, new: int, *, corners: bool, halves: bool) -> Array:
     return picked
 
 
-def _count_rows(ops: Replacement, image: str, size: str, axis: int, centers: _Centers) -> str:
+def _count_rows(ops: Replacement, image: str, size: str, axis: int, *, corners: bool, halves: bool) -> str:
     """Compute `pick_nearest` for sizes known at run time."""
     unit = ops.constant(1)
-    old, new = (
-        ops.part(ops("Shape", [image]), axis, axis + 1),
-        ops.cast(ops.part(size, axis - 1, axis), _INT64),
-    )
+    old = ops.part(ops("Shape", [image]), axis, axis + 1)
+    new = ops.cast(ops.part(size, axis - 1, axis), _INT64)
     scale = _divide(ops, old, new)
-    if centers.corners:
+    if corners:
         between = _divide(ops, ops("Sub", [old, unit]), ops("Sub", [new, unit]))
         scale = ops("Where", [ops("Greater", [new, unit]), between, scale])
     rows = ops.cast(ops("Range", [ops.constant(0), ops.squeeze(new, 0), unit]), _FLOAT)
     half = ops.constant(0.5, np.float32)
-    at = ops("Mul", [ops("Add", [rows, half]) if centers.halves else rows, scale])
+    at = ops("Mul", [ops("Add", [rows, half]) if halves else rows, scale])
     below = ops("Floor", [at])
     chosen = ops.cast(below, _INT64)
-    if centers.corners:
+    if corners:
         is_below = ops("Less", [ops("Sub", [at, below]), half])
         chosen = ops("Where", [is_below, chosen, ops("Add", [chosen, unit])])
     last = ops("Sub", [old, unit])

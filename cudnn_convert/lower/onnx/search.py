@@ -48,11 +48,6 @@ class _Called:
         )
         return cls(name, finished, inputs, {key: outputs[key] for key in ends})
 
-    @property
-    def prefix(self) -> str:
-        """The prefix of the part's own names."""
-        return f"{self.name}/"
-
     def __call__(self, fed: Mapping[str, Any], _: Sequence[Any]) -> dict[str, Any]:
         kinds = [spec.dtype for spec in self.outputs.values()]
         values = tf.raw_ops.PyFunc(input=[fed[key] for key in self.inputs], token=self.name, Tout=kinds)
@@ -72,8 +67,7 @@ def lower_search(
     The inputs and outputs of `step` are keys. `before` has the parts that the search runs before the first
     step, by name. Raises UnsupportedModelError where tf2onnx cannot convert the search.
     """
-    ends = [decoder.logits, *(state.next_key for state in decoder.states)]
-    called = [_Called.of(_STEP, step, ends)]
+    called = [_Called.of(_STEP, step, search.list_step_outputs(decoder))]
     called += [_Called.of(part.name, before[part.name], [*part.signature.outputs]) for part in decoder.before]
     specs = {key: spec for part in called for key, spec in part.inputs.items()}
     first = {part.name: part for part in called[1:]}
@@ -131,7 +125,7 @@ def _stand_in(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 def _insert(model: Any, part: _Called) -> dict[str, Any]:
     """Replace a stand-in by the nodes of the part, in place; return weights by name."""
-    step, inputs, outputs, prefix = part.finished, [*part.inputs], [*part.outputs], part.prefix
+    step, inputs, outputs, prefix = part.finished, [*part.inputs], [*part.outputs], f"{part.name}/"
     opsets = {opset.domain: opset.version for opset in model.opset_import} | {
         opset.domain: opset.version for opset in step.model.opset_import
     }

@@ -17,11 +17,11 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSet
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Final
 
 from tf2onnx import optimizer, tfonnx, utils
-from tf2onnx.optimizer.back_to_back_optimizer import _func_map
+from tf2onnx.optimizer import back_to_back_optimizer
 from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 from tf2onnx.rewriter import loop_rewriter_base
 from tf2onnx.rewriter.loop_rewriter_base import LoopRewriterBase
@@ -111,8 +111,7 @@ def rewrite_from_within(graph: Any) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def keep_biases_apart() -> Iterator[None]:
+def keep_biases_apart() -> AbstractContextManager[None]:
     """Keep tf2onnx from adding a second bias to a convolution, within the context.
 
     A transposed convolution gets none. The caller holds the lock.
@@ -130,12 +129,10 @@ def keep_biases_apart() -> Iterator[None]:
             node.type = _BIAS
         return rewritten
 
-    with _patch(tfonnx, "rewrite_biasadd_with_conv2d", rewrite_first):
-        yield
+    return _patch(tfonnx, "rewrite_biasadd_with_conv2d", rewrite_first)
 
 
-@contextmanager
-def keep_transposes_outside() -> Iterator[None]:
+def keep_transposes_outside() -> AbstractContextManager[None]:
     """Keep tf2onnx from moving a Transpose into a body, within the context.
 
     The caller holds the lock.
@@ -147,46 +144,36 @@ def keep_transposes_outside() -> Iterator[None]:
         is_inside = len(readers) == 1 and readers[0].graph is not transpose.graph
         return False if is_inside else move(optimizer, transpose)
 
-    with _patch(TransposeOptimizer, "_handle_nhwc_tranpose", move_within):
-        yield
+    return _patch(TransposeOptimizer, "_handle_nhwc_tranpose", move_within)
 
 
-@contextmanager
-def keep_copied_sizes() -> Iterator[None]:
+def keep_copied_sizes() -> AbstractContextManager[None]:
     """Keep two Reshapes apart where the second copies a size, within the context.
 
     The caller holds the process lock.
     """
-    merge = _func_map[_RESHAPES]
+    merge = back_to_back_optimizer._func_map[_RESHAPES]
 
     def merge_others(graph: Any, node: Any, readers: Any) -> Any:
         shapes = [reader.inputs[1] for reader in readers]
         copies = any(shape.is_const() and 0 in shape.get_tensor_value() for shape in shapes)
         return [] if copies else merge(graph, node, readers)
 
-    with _merge(_RESHAPES, merge_others):
-        yield
+    return _merge(_RESHAPES, merge_others)
 
 
-@contextmanager
-def keep_casts() -> Iterator[None]:
+def keep_casts() -> AbstractContextManager[None]:
     """Keep two Casts apart within the context: the first may round, or wrap around.
 
     The caller holds the process lock.
     """
-    with _merge(_CASTS, lambda *_: []):
-        yield
+    return _merge(_CASTS, lambda *_: [])
 
 
-@contextmanager
-def _merge(key: tuple[str, ...], merge: Callable[[Any, Any, Any], Any]) -> Iterator[None]:
+def _merge(key: tuple[str, ...], merge: Callable[[Any, Any, Any], Any]) -> AbstractContextManager[None]:
     """Merge consecutive ops by another function, within the context."""
-    before = _func_map[key]
-    _func_map[key] = merge
-    try:
-        yield
-    finally:
-        _func_map[key] = before
+    rules = back_to_back_optimizer._func_map
+    return _patch(back_to_back_optimizer, "_func_map", {**rules, key: merge})
 
 
 def passes() -> Mapping[str, Any]:

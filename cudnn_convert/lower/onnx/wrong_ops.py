@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from cudnn_convert.graph import constant_folding
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split
+from cudnn_convert.graph.node_defs import read_attribute
 
 _COMPLEX: Final = frozenset({tf.complex64.as_datatype_enum, tf.complex128.as_datatype_enum})
 _DOUBLE, _TEXT = tf.float64.as_datatype_enum, tf.string.as_datatype_enum
@@ -84,21 +85,20 @@ def _lie_apart(node: NodeDef) -> bool:
 
 def _channels(node: NodeDef) -> int:
     """Return the axis of the channels of an image."""
-    layout = node.attr["data_format"].s if "data_format" in node.attr else b"NHWC"
+    layout: bytes = read_attribute(node, "data_format").s
     return layout.index(b"C")
 
 
 def _is_plain(node: NodeDef) -> bool:
     """Return True if an AsString takes integers, with default formatting."""
-    has_format = any(key in node.attr and node.attr[key].i not in (-1, 0) for key in ("precision", "width"))
-    has_format = has_format or any(
-        key in node.attr and node.attr[key].b for key in ("scientific", "shortest")
-    )
+    sizes = (read_attribute(node, key).i for key in ("precision", "width"))
+    flags = (read_attribute(node, key).b for key in ("scientific", "shortest"))
+    has_format = any(flags) or any(size not in (-1, 0) for size in sizes)
     return tf.as_dtype(node.attr["T"].type).is_integer and not has_format
 
 
 def _rounds_evenly(node: NodeDef) -> bool:
-    mode = node.attr["round_mode"].s if "round_mode" in node.attr else b"HALF_TO_EVEN"
+    mode = read_attribute(node, "round_mode").s
     return bool(node.attr["range_given"].b) and mode in (b"", b"HALF_TO_EVEN")
 
 

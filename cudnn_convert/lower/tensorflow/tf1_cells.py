@@ -18,7 +18,6 @@ Source: tensorflow v1.15.0 python/training/slot_creator.py `_create_slot_var`, p
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from types import MappingProxyType
 from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
@@ -30,15 +29,9 @@ from cudnn_convert.model import Array, Cell, InMemory, Mode, Model, Recurrence, 
 from cudnn_convert.recurrences import parameter_source, weight_copies
 from cudnn_convert.weights import layouts, parameter_blob
 
-_STEMS: Final = MappingProxyType(
-    {
-        1: ("rnn/multi_rnn_cell/cell_{layer}/",),
-        2: (
-            "stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/fw/",
-            "stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/bw/",
-        ),
-    }
-)
+_BOTH_WAYS: Final = "stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/"
+#: The scopes of a layer's cells, by the number of directions.
+_STEMS: Final = {1: ("rnn/multi_rnn_cell/cell_{layer}/",), 2: (f"{_BOTH_WAYS}fw/", f"{_BOTH_WAYS}bw/")}
 
 
 @dataclass(frozen=True, slots=True)

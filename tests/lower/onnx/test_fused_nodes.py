@@ -22,14 +22,13 @@ EVERY_MODE = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.v
 OLD_RUNTIME = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 24)
 
 
-class Made:
-    """`fused_nodes.NodeBuilder` in lists, x having the number of steps that it is told."""
+class Made(fused_nodes.NodeBuilder):
+    """Nodes in lists, x having the number of steps that it is told."""
+
+    opset = 17
 
     def __init__(self, known: int = -1) -> None:
         self.known, self.nodes, self.constants = known, list[Any](), list[Any]()
-
-    def __call__(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
-        return self.several(op, inputs, 1, **attributes)[0]
 
     def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]:
         names = [f"{op}_{len(self.nodes)}_{k}" for k in range(outputs)]
@@ -40,15 +39,6 @@ class Made:
         name = f"constant_{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(np.array(value, dtype), name))
         return name
-
-    def part(self, data: str, start: int, end: int, axis: int = 0) -> str:
-        return self("Slice", [data, *(self.constant([k]) for k in (start, end, axis))])
-
-    def squeeze(self, data: str, axis: int) -> str:
-        return self("Squeeze", [data, self.constant([axis])])
-
-    def unsqueeze(self, data: str, axes: list[int]) -> str:
-        return self("Unsqueeze", [data, self.constant(axes)])
 
     def steps(self, x: str) -> int:
         assert x == "x"

@@ -25,7 +25,7 @@ X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
         (lambda ops: ops.part("x", 1, 3, axis=2), X[:, :, 1:3]),
         (lambda ops: ops.squeeze(ops.part("x", 0, 1), 0), X[0]),
         (lambda ops: ops.unsqueeze("x", [0, 2]), X[None, :, None]),
-        (lambda ops: ops.reduce("ReduceMax", "x", 1), X.max(1)),
+        (lambda ops: ops.over_axes("ReduceMax", "x", [1], keepdims=0), X.max(1)),
     ],
 )
 def test_a_node_computes_what_its_name_says(build: Any, expected: np.ndarray, opset: int) -> None:
