@@ -12,6 +12,7 @@ counts as passing no known tensor.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Final
 
 import tensorflow as tf
@@ -152,9 +153,6 @@ def _is_cond(index: Index, node: NodeDef, kind: Collection[str]) -> bool:
     return node.op in kind and not any(source is not None and source.op in _LOOPS for source in read)
 
 
-_FUNCTION: Final = "f"
-
-
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
     """A call of a function from outside of any graph.
@@ -175,23 +173,31 @@ def holding(
     """
     taken = _arguments(graph)
     sure = {name: set(arguments) for name, arguments in taken.items()}
+
+    def keep(name: str, given: tuple[bool, ...]) -> None:
+        if name in sure:
+            sure[name] &= set(compress(taken[name], given))
+
+    def keep_called(node: NodeDef, given: tuple[bool, ...]) -> None:
+        keep(node.op, given)
+        for key, attribute in node.attr.items():
+            is_call = node.op in ops.CALLS and key == "f" and attribute.HasField("func")
+            for number, name in enumerate(functions_in([attribute])):
+                keep(name, given if is_call and not number else ())
+
     for call in calls:
         first = len(taken.get(call.function, ())) - len(call.captured)
-        _keep(sure, taken, call.function, (False,) * first + call.captured if first >= 0 else ())
+        keep(call.function, (False,) * first + call.captured if first >= 0 else ())
     for node in graph.node:
         inside = known(node)
-        given = tuple(tensor(name) in inside for name in _data(node))
-        for name, values in _list_calls(node, given):
-            _keep(sure, taken, name, values)
+        keep_called(node, tuple(tensor(name) in inside for name in _data(node)))
     changed = True
     while changed:  # what a function is given it may hand on
         before = sum(map(len, sure.values()))
         for function in graph.library.function:
             inside = sure[function.signature.name]
             for node in function.node_def:
-                given = tuple(name in inside for name in _data(node))
-                for name, values in _list_calls(node, given):
-                    _keep(sure, taken, name, values)
+                keep_called(node, tuple(name in inside for name in _data(node)))
         changed = sum(map(len, sure.values())) != before
     return {name: frozenset(arguments) for name, arguments in sure.items()}
 
@@ -213,20 +219,3 @@ def _arguments(graph: AnyGraph) -> dict[str, list[str]]:
 
 def _data(node: NodeDef) -> list[str]:
     return [name for name in node.input if not name.startswith("^")]
-
-
-def _list_calls(node: NodeDef, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
-    """Yield each function called or passed on by a node, with the known arguments."""
-    yield node.op, given
-    for key, attribute in node.attr.items():
-        is_call = node.op in ops.CALLS and key == _FUNCTION and attribute.HasField("func")
-        for number, name in enumerate(functions_in([attribute])):
-            yield name, given if is_call and not number else ()
-
-
-def _keep(
-    sure: Mapping[str, set[str]], taken: Mapping[str, list[str]], name: str, given: tuple[bool, ...]
-) -> None:
-    """Keep in `sure[name]` only the arguments given as known by the call."""
-    if name in sure:
-        sure[name] &= {argument for argument, is_known in zip(taken[name], given, strict=False) if is_known}
