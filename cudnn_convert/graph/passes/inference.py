@@ -144,17 +144,11 @@ def _spread(index: Index, dead: set[str]) -> None:
             inputs = index.data_inputs(node)
             if node.op == "Merge" and any(name not in dead for name in inputs):
                 continue
-            outputs = [f"{node.name}:{j}" for j in range(_outputs(index, node))]
+            count = 1 + max(index.outputs_read(node.name), default=0)
+            outputs = [f"{node.name}:{j}" for j in range(count)]
             if not dead.issuperset(outputs):
                 todo += [*(split(name) for name in outputs), (node.name, -1)]
             dead.update(outputs)
-
-
-def _outputs(index: Index, node: NodeDef) -> int:
-    used = [
-        k for reader in index.consumers(node.name) for op, k in map(split, reader.input) if op == node.name
-    ]
-    return max(used, default=0) + 1
 
 
 def _drop_dropout(graph: Graph, _: Keep = ()) -> Graph:
