@@ -263,7 +263,8 @@ class Order:
         written = set(self.before)
         for write in sorted(self.state.writes, key=lambda write: len(self.before[write.op] & written)):
             others = stages[-1] if stages else []
-            if any(op not in ops.SWITCHES | ops.IDENTITIES for op in self._ops(write)):
+            carriers = {self.nodes[name].op for name, _ in write.passage}
+            if not carriers <= ops.SWITCHES | ops.IDENTITIES:
                 self.refuse(f"no assignment inside a loop, found {write.op}; {_CURE}")
             if len(self.branches(write)) > 1:
                 self.refuse(f"no assignment inside two branches, found {write.op}; {_CURE}")
@@ -278,9 +279,6 @@ class Order:
                 )
             stages.append([write])
         return stages
-
-    def _ops(self, use: Use) -> list[str]:
-        return [self.nodes[name].op for name, _ in use.passage]
 
     def branches(self, use: Use) -> list[tuple[str, int]]:
         """List the branches around a use: predicate and side, outermost first."""
