@@ -17,6 +17,7 @@ from cudnn_convert.graph import constant_folding, node_defs, ops, session
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split, tensor, unique, walk
 from cudnn_convert.model import Array
+from cudnn_convert.private import tf_private
 
 #: What gives the results of a loop.
 _LOOPS: Final = ops.EXITS | {"While", "StatelessWhile"}
@@ -105,6 +106,12 @@ def root(index: Index, op: str) -> str | None:
     carriers = ops.REFERENCE_CARRIERS | ops.HANDLE_CARRIERS | ops.WRITES | {"RefMerge"}
     node = index.maker(op, carriers)
     return node.name if node.op in ops.VARIABLES else None
+
+
+def takes_reference(node: NodeDef) -> bool:
+    """Return True if an input of a known op is a reference."""
+    definition = tf_private.find_op(node.op)
+    return definition is not None and any(argument.is_ref for argument in definition.input_arg)
 
 
 def copy_through_control_flow(

@@ -21,7 +21,6 @@ from cudnn_convert.graph.graph import Graph, import_graph, prune, strip_devices
 from cudnn_convert.graph.index import Index, NodeDef, reference, unique
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.model import InMemory, Model
-from cudnn_convert.private import tf_private
 
 Shape = tuple[int | None, ...]
 
@@ -318,12 +317,11 @@ class _Detachment:
     def _rewire(self, use: recurrent_state.Use, source: str, within: recurrent_state.Use | None) -> None:
         """Make a use read the tensor `source` in place of the variable."""
         node = self.nodes[use.op]
-        definition = tf_private.find_op(node.op)
-        takes_reference = definition is not None and any(argument.is_ref for argument in definition.input_arg)
-        takes_reference &= node.op != "RefMerge"  # of two branches, each with the variable
+        # A RefMerge is of two branches, each with the variable.
+        is_by_reference = recurrent_state.takes_reference(node) and node.op != "RefMerge"
         is_handle = self.nodes[self.state.variable].op == "VarHandleOp"
         is_write = node.op in ops.WRITES and use.position == 0
-        if not is_write and (node.op not in ops.HANDLE_READS if is_handle else takes_reference):
+        if not is_write and (node.op not in ops.HANDLE_READS if is_handle else is_by_reference):
             self.order.refuse(f"reads and plain assignments, found {use.op}, a {node.op}")
         if source != self.state.variable:
             passage = use.passage[len(within.passage) :] if within else use.passage
