@@ -138,15 +138,11 @@ def _as_resource(graph: Graph, variable: str, value: Tensor) -> Graph:
     declared = tf.TensorShape(index.nodes[variable].attr["shape"].shape)
     shape = declared if declared.is_compatible_with(value.shape) else tf.TensorShape(None)
     dtype = tf.as_dtype(index.nodes[variable].attr["dtype"].type)
-    handle = unique(f"{variable}/handle", index.nodes)
-    replaced = {variable: node_defs.node(variable, "ReadVariableOp", [handle], dtype=dtype)}
-    added = [
-        node_defs.node(handle, "VarHandleOp", dtype=dtype, shape=shape, shared_name=variable, container="")
-    ]
+    name = unique(f"{variable}/handle", index.nodes)
+    replaced = {variable: node_defs.node(variable, "ReadVariableOp", [name], dtype=dtype)}
+    added = [handle(name, variable, tf.TensorSpec(shape, dtype))]
     for use in uses(index, variable):
-        taken, nodes = copy_through_control_flow(
-            index, handle, use.passage, f"{use.op}/{handle}", tf.resource
-        )
+        taken, nodes = copy_through_control_flow(index, name, use.passage, f"{use.op}/{name}", tf.resource)
         added += nodes
         node = replaced.setdefault(use.op, node_defs.copy_node(index.nodes[use.op]))
         if _is_write(index, use):
