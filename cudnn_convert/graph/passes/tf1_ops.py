@@ -206,12 +206,11 @@ def replace_gather_tree(graph: Graph, _: Keep = ()) -> Graph:
         if len(inputs) != len(_SPECS):
             expected = "ids, parents, lengths and an end token"
             raise InvalidModelError(node.name, expected=expected, found=f"{len(inputs)} inputs")
-        calls[node.name] = inlining.call(body, node.name, inputs)
-    for node in (node for nodes in calls.values() for node in nodes):
-        # TensorFlow makes Switch nodes of loops inside a decoder's loop; tf2onnx supports no list in those.
-        node.attr.pop(inlining.LOWERED, None)
-    for nodes in calls.values():
+        calls[node.name] = nodes = inlining.call(body, node.name, inputs)
         nodes[-1].attr[MARK].b = True
+        # TensorFlow makes Switch nodes of loops inside a decoder's loop; tf2onnx supports no list in those.
+        for inner in nodes:
+            inner.attr.pop(inlining.LOWERED, None)
     expanded = expand_nodes(graph, calls)
     added = (function for function in body.library if function.signature.name not in graph.functions)
     return Graph(graph, expanded.node, [*graph.library.function, *added])
