@@ -119,9 +119,7 @@ def _names(index: Index, parser: NodeDef) -> Iterator[str]:
 
 
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
-_FLOATS: Final = frozenset(
-    kind.as_datatype_enum for kind in (tf.float16, tf.bfloat16, tf.float32, tf.float64)
-)
+_FLOATS: Final = frozenset(kind.as_datatype_enum for kind in node_defs.FLOATS)
 #: Ops whose outputs depend on their inputs' shapes alone.
 _SHAPED: Final = frozenset({"Fill", "ZerosLike", "OnesLike"})
 
@@ -251,11 +249,8 @@ def check_tensors_exist(path: Path, index: Index, names: Iterable[str]) -> None:
         op, k = split(name)
         if op not in index.nodes:
             near = difflib.get_close_matches(op, index.nodes, n=3, cutoff=0.5)
-            hint = (
-                f"similar names are {', '.join(f'{near_name}:0' for near_name in near)}"
-                if near
-                else "no name is similar"
-            )
+            similar = ", ".join(f"{each}:0" for each in near)
+            hint = f"similar names are {similar}" if near else "no name is similar"
             reasons.append(
                 f"{path}: tensor {name}: expected a tensor of the graph, found no node {op}; {hint}"
             )
