@@ -235,11 +235,7 @@ def _start(
         declared = written or tf.TensorShape([None] * len(model.variables[state.key].shape))
     shape = declared if wanted is None else tf.TensorShape(wanted)
     if not declared.is_compatible_with(shape):
-        known, asked = subgraphs.shape_as_text(declared), subgraphs.shape_as_text(shape)
-        expected = (
-            f"expected the variable's shape {known}, where only ? may change, found {asked} in --inputs"
-        )
-        raise UsageError(f"tensor {state.tensor}: {expected}; give {state.tensor}{known}")
+        raise subgraphs.reject_shape(state.tensor, "the variable's", declared, shape)
     dtype = tf.as_dtype(attributes["dtype"].type)
     return node_defs.placeholder(state.variable, dtype, declared.merge_with(shape))
 

@@ -385,10 +385,15 @@ def _is_free(index: Index, op: str, inputs: list[InputCut], needed: set[str]) ->
 def _refine_shape(cut: InputCut, shape: tf.TensorShape) -> tf.TensorShape:
     wanted = tf.TensorShape(cut.shape) if cut.shape is not None else shape
     if not wanted.is_compatible_with(shape) or (wanted != shape and wanted != wanted.merge_with(shape)):
-        known, asked = shape_as_text(shape), shape_as_text(wanted)
-        expected = f"expected the graph's shape {known}, where only ? may change, found {asked} in --inputs"
-        raise UsageError(f"tensor {cut.tensor}: {expected}; give {cut.tensor}{known}")
+        raise reject_shape(cut.tensor, "the graph's", shape, wanted)
     return wanted.merge_with(shape)
+
+
+def reject_shape(name: str, whose: str, shape: tf.TensorShape, wanted: tf.TensorShape) -> UsageError:
+    """Return the error for a shape in `--inputs` that contradicts a tensor's `shape`."""
+    known, asked = shape_as_text(shape), shape_as_text(wanted)
+    expected = f"expected {whose} shape {known}, where only ? may change, found {asked} in --inputs"
+    return UsageError(f"tensor {name}: {expected}; give {name}{known}")
 
 
 def shape_as_text(shape: Iterable[int | None]) -> str:
