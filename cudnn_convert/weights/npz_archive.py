@@ -69,14 +69,19 @@ def load(path: Path, *, only: str | None = None, strings: bool = False) -> dict[
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(SUFFIX): info for info in archive.infolist()}
-            sizes = [(info.file_size, info.compress_size) for info in members.values()]
-            whole, stored = map(sum, zip(*sizes, strict=True)) if sizes and only is None else (0, 0)
-            if context.is_bomb(whole, stored):
-                raise ValueError(f"{whole} bytes in {stored}")
+            if only is None:
+                _refuse_bomb(*members.values())
             wanted = {key: info for key, info in members.items() if only in (None, key)}
             return {key: _array(archive, info, strings=strings) for key, info in wanted.items()}
     except (*_DAMAGED, *_DAMAGED_ZIP) as cause:
         raise ValueError(f"no archive of plain arrays: {cause}") from cause
+
+
+def _refuse_bomb(*members: zipfile.ZipInfo) -> None:
+    """Raise ValueError for members that together unpack to far more than is stored."""
+    whole, stored = sum(each.file_size for each in members), sum(each.compress_size for each in members)
+    if context.is_bomb(whole, stored):
+        raise ValueError(f"{whole} bytes in {stored}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +146,12 @@ def open_arrays(path: Path) -> dict[str, StoredArray]:
                 return {path.stem: _open(path, None, stream, path.stat().st_size, None)}
         archive, arrays = zipfile.ZipFile(path), dict[str, StoredArray]()
         members = archive.infolist()
-        whole, stored = sum(each.file_size for each in members), sum(each.compress_size for each in members)
-        if context.is_bomb(whole, stored):
-            raise ValueError(f"{whole} bytes in {stored}")
+        _refuse_bomb(*members)
         for info in members:
             key = info.filename.removesuffix(SUFFIX)
             if key in arrays:
                 raise ValueError(f"two arrays {key}")
-            if context.is_bomb(info.file_size, info.compress_size):
-                raise ValueError(f"{info.file_size} bytes in {info.compress_size}")
+            _refuse_bomb(info)
             with archive.open(info) as member:
                 arrays[key] = _open(path, key, member, info.file_size, archive)
         return arrays
@@ -168,8 +170,7 @@ def _open(
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, strings: bool) -> Array:
-    if context.is_bomb(info.file_size, info.compress_size):
-        raise ValueError(f"{info.file_size} bytes in {info.compress_size}")
+    _refuse_bomb(info)
     with archive.open(info) as stream:
         shape, _, dtype = _HEADERS[npy.read_magic(stream)](stream)
         if strings and dtype == np.dtype(object):
