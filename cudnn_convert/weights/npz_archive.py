@@ -122,12 +122,8 @@ class StoredArray:
         """Read the array. Raises ReadError where the file is damaged, or changed since it was opened."""
         self.stamp.require(self.path)
         try:
-            if self.archive is None or self.key is None:
-                with self.path.open("rb") as stream:
-                    value = npy.read_array(stream, allow_pickle=False)
-            else:
-                with self.archive.open(f"{self.key}{SUFFIX}") as member:
-                    value = npy.read_array(member, allow_pickle=False)
+            with self.archive.open(f"{self.key}{SUFFIX}") if self.archive else self.path.open("rb") as stream:
+                value = npy.read_array(stream, allow_pickle=False)
         except (ValueError, *_DAMAGED, *_DAMAGED_ZIP) as cause:
             where = self.key or self.path.stem
             raise ReadError(self.path, where, expected="an array", found=str(cause), advice=AGAIN) from cause
