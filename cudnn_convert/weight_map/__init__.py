@@ -78,10 +78,8 @@ def _variables(
         if name in decoded:
             continue
         role = "other copy" if name in copies else "needed" if name in needed else "not needed"
-        target = None
-        if role == "needed":
-            has_values = is_float(np.dtype(tensor.dtype)) and np.prod(tensor.shape, dtype=int) > 0
-            target = whole(there, name, tensor.read()) if has_values else None
+        has_values = is_float(np.dtype(tensor.dtype)) and np.prod(tensor.shape, dtype=int) > 0
+        target = whole(there, name, tensor.read()) if role == "needed" and has_values else None
         yield VariableReport(name, tuple(tensor.shape), role, target)
     if plan.model.variables:
         return
@@ -163,19 +161,16 @@ def _starts(tensor: Array, form: RegionForm) -> Iterator[int]:
     for hit in np.flatnonzero(_equal(plane, block[at], close=form.close)):
         row, column = int(hit) // width - int(at[0]), int(hit) % width - int(at[1])
         inside = row >= 0 and column >= 0 and row % height + rows <= height and column + columns <= width
-        if (
-            inside
-            and _equal(plane[row : row + rows, column : column + columns], block, close=form.close).all()
-        ):
+        region = plane[row : row + rows, column : column + columns]
+        if inside and _equal(region, block, close=form.close).all():
             yield row * width + column
 
 
 def _equal(array: Array, expected: Any, *, close: bool) -> Array:
     if not close:
         return np.asarray(array == expected)
-    return np.asarray(
-        np.isclose(array.astype(np.float64), np.float64(expected), rtol=_ROUNDING, atol=_ROUNDING)
-    )
+    array, expected = array.astype(np.float64), np.float64(expected)
+    return np.asarray(np.isclose(array, expected, rtol=_ROUNDING, atol=_ROUNDING))
 
 
 def _part(tensor: Array, start: int, values: Array) -> str:
