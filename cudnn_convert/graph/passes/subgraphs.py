@@ -35,7 +35,7 @@ from cudnn_convert.graph.graph import (
     prune,
     share_without_devices,
 )
-from cudnn_convert.graph.index import Index, NodeDef, claim, reference, split, tensor, unique
+from cudnn_convert.graph.index import Index, NodeDef, claim, reference, split, tensor
 from cudnn_convert.model import Array, UserGraph
 from cudnn_convert.private import tf_private
 
@@ -297,8 +297,7 @@ def extract_subgraph(
     for cut in inputs:
         op, k = split(cut.tensor)
         # The first output keeps the op's own name; nothing else of the op is left to need it.
-        name = op if k == 0 and _is_free(index, op, inputs, needed) else unique(f"{op}_{k}", taken)
-        taken.add(name)
+        name = op if k == 0 and _is_free(index, op, inputs, needed) else claim(f"{op}_{k}", taken)
         moved[cut.tensor] = f"{name}:0"
         dtype, shape = _dtype_and_shape(seen, cut.tensor)
         shape = shape if shape.rank is not None else _read_noted_shape(index.nodes[op], k)
@@ -307,8 +306,7 @@ def extract_subgraph(
     for name, value in constants.items():
         op, k = split(name)
         node = index.nodes[op]
-        fresh = op if k == 0 and node.op in ops.PLACEHOLDERS else unique(f"{op}_{k}_set", taken)
-        taken.add(fresh)
+        fresh = op if k == 0 and node.op in ops.PLACEHOLDERS else claim(f"{op}_{k}_set", taken)
         moved[name] = f"{fresh}:0"
         if node.op in ops.ENTERS:  # outside of the loop, and taken into it as before
             outside = claim(f"{op}_outside", taken)
