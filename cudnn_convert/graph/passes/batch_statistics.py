@@ -19,7 +19,7 @@ from typing import Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops
+from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops, stepwise
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import INPUT, Index, NodeDef, claim, reference, split, tensor, walk
 from cudnn_convert.graph.recurrent_state import root
@@ -29,8 +29,6 @@ from cudnn_convert.model import Array
 FUSED: Final = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
 _FUSED_AVERAGES: Final = {1: 3, 2: 4}
 _REDUCTIONS: Final = frozenset({"Mean", "Sum"})
-#: What reads only the size of a tensor.
-_SIZES: Final = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 
 
 def trains(node: NodeDef) -> bool:
@@ -153,7 +151,7 @@ def _takes_values(node: NodeDef, op: str) -> bool:
     """Return True if a node's values depend on the values of an input op."""
     if node.op in ops.SWITCHES | {"Print"}:  # the others choose a side, or are only written to a log
         return split(node.input[0])[0] == op
-    return node.op not in _SIZES and node.op != "LoopCond"
+    return node.op not in stepwise.SHAPES and node.op != "LoopCond"
 
 
 def take_averages(
