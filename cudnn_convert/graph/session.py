@@ -258,10 +258,7 @@ _ELSEWHERE: Final = ops.RESTORES | ops.PLACEHOLDERS
 
 
 def fills(
-    model: Model,
-    graph: AnyGraph,
-    inputs: Mapping[str, str] = MappingProxyType({}),
-    outputs: Iterable[str] = (),
+    model: Model, graph: AnyGraph, inputs: Mapping[str, str], outputs: Iterable[str]
 ) -> tuple[str, ...]:
     """List the model's ops filling the tables of `graph`, in the tables' order.
 
