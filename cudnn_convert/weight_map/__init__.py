@@ -61,9 +61,9 @@ def _region(locations: Locations, key: Key) -> TensorRegion | None:
 def _layout(recurrence: Recurrence, locations: Locations) -> LayoutReport:
     """Return the gate order of the first recurrent kernel's tensors, and the order's names."""
     mode, order = recurrence.sizes.mode, gate_order(recurrence, locations, FIRST)
-    names = [layout.name for layout in layouts.LAYOUTS if order and layout.gates.get(mode) == order]
-    names += ["cudnn"] if order == mode.gates else []
-    return LayoutReport(tuple(gate.value for gate in order), tuple(names))
+    rows = (*layouts.LAYOUTS, layouts.CUDNN)
+    names = tuple(row.name for row in rows if row.gates.get(mode) == order)
+    return LayoutReport(tuple(gate.value for gate in order), names)
 
 
 def _variables(
