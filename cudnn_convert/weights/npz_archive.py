@@ -318,14 +318,13 @@ def calls(arrays: Mapping[str, Array], *, where: str) -> list[dict[str, Array]]:
     if "meta" in arrays and any(key.startswith("feed0/in/") for key in arrays):
         inputs = ((key, _RECORDED.fullmatch(key)) for key in arrays)
         arrays = {f"{match[1]}/{match[2]}": arrays[key] for key, match in inputs if match is not None}
-    matches = {key: _NUMBERED.fullmatch(key) for key in arrays}
-    if not arrays or not all(matches.values()):
-        return [dict(arrays)]
     calls_by_number: dict[int, dict[str, Array]] = {}
-    for key, match in matches.items():
-        assert match is not None
-        calls_by_number.setdefault(int(match[1]), {})[match[2]] = arrays[key]
+    for key, array in arrays.items():
+        match = _NUMBERED.fullmatch(key)
+        if match is None:
+            return [dict(arrays)]
+        calls_by_number.setdefault(int(match[1]), {})[match[2]] = array
     if sorted(calls_by_number) != list(range(len(calls_by_number))):
         listed = ", ".join(f"feed{k}" for k in sorted(calls_by_number))
         raise UsageError(f"{where}: expected feed0 to feed{len(calls_by_number) - 1}, found {listed}")
-    return [calls_by_number[k] for k in sorted(calls_by_number)]
+    return [calls_by_number[k] for k in sorted(calls_by_number)] or [{}]
