@@ -86,11 +86,10 @@ def place_state(
     assigned value to the assignment's op. Raises UnsupportedModelError, UsageError.
     """
     assigned = recurrent_state.find_assigned_variables(graph, outputs)
-    known = {*model.state_variables}
-    recurring = [state for state in assigned if state.read and (state.recurs or state.variable in known)]
+    known, read = {*model.state_variables}, [state for state in assigned if state.read]
     is_plain = not any(node.op in ops.RECURRENCES for node in graph.node)
-    promoted = [state for state in assigned if state.read] if promote and is_plain else []
-    recurring = [state for state in recurring if state not in promoted]
+    promoted = read if promote and is_plain else []
+    recurring = [] if promoted else [state for state in read if state.recurs or state.variable in known]
     others = [] if keep else [state for state in assigned if state not in [*recurring, *promoted]]
     if promote or not keep:
         _refuse_inseparable(model, graph, promoted, asked=promote)
