@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -248,13 +248,10 @@ def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, RegionStart]]:
         tuple(layouts.conventional(cell, recurrence.convention, canonical=False) for cell in layer)
         for layer in cells
     )
-    for (layer, direction, gate, field), _ in parts(recurrence):
-        cell = numbered[layer][direction]
-        of = getattr(cell, field)
-        part = of if field == "projection" else of[[each.value for each in cell.mode.gates].index(gate)]
+    for key, part in parts(replace(recurrence, cells=numbered)):
         first = int(part.flat[0])
         region = TensorRegion(recurrence.shared, f"[{first}:{first + part.size}]", "as it is")
-        yield (layer, direction, gate, field), RegionStart(region, first)
+        yield key, RegionStart(region, first)
 
 
 def of_artifact(there: Mapping[str, Array], recurrence: Recurrence) -> Locations:
