@@ -110,7 +110,8 @@ def below(index: Index, names: Collection[str], others: Collection[str]) -> set[
 def leaving(index: Index, name: str) -> tuple[str, bool] | None:
     """Find the only placeholder deciding a node's branch, and the value to skip the branch."""
     for taken, side in _decisions(index, name):
-        sources = _list_sources(index, taken)
+        needed = index.ancestors([split(taken)[0]])
+        sources = [op for op in needed if index.nodes[op].op in ops.ALL_PLACEHOLDERS]
         if len(sources) == 1 and _is_number(index.nodes[sources[0]]):
             for setting in (False, True):
                 if constant_folding.fold_scalar(index, taken, {sources[0]: setting}) == 1 - side:
@@ -135,11 +136,6 @@ def _decisions(index: Index, name: str) -> Iterator[tuple[str, int]]:
             if source not in seen and not _is_cond(index, node, ops.MERGES):
                 seen.add(source)
                 todo.append(source)
-
-
-def _list_sources(index: Index, taken: str) -> list[str]:
-    needed = index.ancestors([split(taken)[0]])
-    return [name for name in needed if index.nodes[name].op in ops.ALL_PLACEHOLDERS]
 
 
 def _is_number(node: NodeDef) -> bool:
