@@ -206,13 +206,10 @@ def _find_written_shapes(graph: Graph, scalars: Sequence[recurrent_state.State])
     index, seen, starts = graph.index, import_graph(graph), {}
     for state in scalars:
         values = [index.data_inputs(index.nodes[write.op])[1] for write in state.writes]
-        shapes = [seen.get_tensor_by_name(name).shape for name in values]
-        ranks = {shape.rank for shape in shapes}
-        if len(ranks) == 1 and not ranks & {None, 0}:
-            columns = zip(*(shape.as_list() for shape in shapes), strict=True)
-            starts[state.variable] = tf.TensorShape(
-                [widths[0] if len({*widths}) == 1 else None for widths in columns]
-            )
+        first, *others = (seen.get_tensor_by_name(name).shape for name in values)
+        common = first.most_specific_common_supertype(others)
+        if common.rank:
+            starts[state.variable] = common
     return starts
 
 
