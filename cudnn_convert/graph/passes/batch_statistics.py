@@ -101,13 +101,11 @@ class _Rows:
         if before.rank is None:
             return False
         axes = constant_folding.fold_constant(self._index, tensor(node.input[1]))
-        if axes is None:
-            # tensorflow v1.15.0 python/ops/math_ops.py `_ReductionDims`: range(0, rank(x)).
-            if after.rank != 0:
-                return False
-            reduced = set(range(before.rank))
-        else:
-            reduced = {int(axis) % before.rank for axis in axes.ravel() if before.rank}
+        if axes is None and after.rank != 0:
+            return False
+        # tensorflow v1.15.0 python/ops/math_ops.py `_ReductionDims`: range(0, rank(x)).
+        listed = range(before.rank) if axes is None else axes.ravel()
+        reduced = {int(axis) % before.rank for axis in listed if before.rank}
         if self._batch is None:
             return after.is_fully_defined() and any(before[axis] is None for axis in reduced)
         fixed = {axis for axis in range(before.rank) if before[axis] == self._batch}
@@ -209,9 +207,8 @@ class _AverageReader:
         kept = tf.TensorShape(self._read_shape(self._index.nodes[variable]))
         node = self._index.nodes[split(name)[0]]
         keeps_axes = node.op not in _REDUCTIONS or node.attr["keep_dims"].b
-        return (
-            None if keeps_axes and shape.rank is None else kept if shape.rank in (None, kept.rank) else None
-        )
+        fits = shape.rank == kept.rank or (shape.rank is None and not keeps_axes)
+        return kept if fits else None
 
     def _read(self, name: str, variable: str, shape: tf.TensorShape | None) -> str:
         """Read a variable in the place of the tensor `name`; return the op.
