@@ -48,7 +48,7 @@ def _by_op() -> dict[str, list[GpuOp]]:
 
 
 def is_gpu_only(op: str) -> bool:
-    """Return True if GPUs alone have a kernel of an op, whatever its types."""
+    """Return True if GPUs alone have a kernel of an op, for all types."""
     return any(not row.type for row in _by_op().get(op, ()))
 
 

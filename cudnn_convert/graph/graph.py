@@ -62,7 +62,7 @@ class Graph:
 
     @classmethod
     def of(cls, graph: AnyGraph) -> Graph:
-        """Return `graph` if it is a Graph, else a Graph of the GraphDef."""
+        """Return a Graph unchanged, or make a Graph of a GraphDef."""
         return graph if isinstance(graph, Graph) else cls(graph)
 
     @cached_property

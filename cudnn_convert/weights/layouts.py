@@ -249,7 +249,7 @@ def unpack_rows(
     biases: tuple[Array, Array],
     projection: Array | None = None,
 ) -> Cell:
-    """Decode matrices of rows, as PyTorch and MXNet store them.
+    """Decode matrices of rows, the form of PyTorch and MXNet.
 
     kernels `[gates*units, inputs]` and `[gates*units, width]`, each bias `[gates*units]`, projection `[width,
     units]`; gates are in the order of the layout.
@@ -269,7 +269,7 @@ def unpack_columns(
     *,
     forget_bias: float = 0.0,
 ) -> Cell:
-    """Decode matrices of columns, as JAX's libraries store them.
+    """Decode matrices of columns, the form of JAX's libraries.
 
     kernels `[inputs, gates*units]` and `[units, gates*units]`, each bias `[gates*units]`; gates are in the
     order of the layout. `forget_bias` is what an LSTM's equations add to the forget gate; others have none.

@@ -78,7 +78,7 @@ def load(path: Path, *, only: str | None = None, strings: bool = False) -> dict[
 
 
 def _refuse_bomb(*members: zipfile.ZipInfo) -> None:
-    """Raise ValueError for members that together unpack to far more than is stored."""
+    """Raise ValueError for members unpacking together to far more than stored."""
     whole, stored = sum(each.file_size for each in members), sum(each.compress_size for each in members)
     if context.is_bomb(whole, stored):
         raise ValueError(f"{whole} bytes in {stored}")
@@ -131,7 +131,7 @@ class StoredArray:
 
 
 def open_arrays(path: Path) -> dict[str, StoredArray]:
-    """Open the arrays of an `.npz` by key, or an `.npy` by its name.
+    """Open the arrays of an `.npz` by key, or an `.npy` by name.
 
     Headers alone are read. Raises ValueError for anything but plain arrays, OSError.
     """

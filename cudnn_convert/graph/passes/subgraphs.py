@@ -388,7 +388,7 @@ def _refine_shape(cut: InputCut, shape: tf.TensorShape) -> tf.TensorShape:
 
 
 def reject_shape(name: str, whose: str, shape: tf.TensorShape, wanted: tf.TensorShape) -> UsageError:
-    """Return the error for a shape in `--inputs` that contradicts a tensor's `shape`."""
+    """Return the error for a shape in `--inputs` contradicting a tensor's `shape`."""
     known, asked = shape_as_text(shape), shape_as_text(wanted)
     expected = f"expected {whose} shape {known}, where only ? may change, found {asked} in --inputs"
     return UsageError(f"tensor {name}: {expected}; give {name}{known}")
