@@ -96,15 +96,11 @@ def _list_folded_inputs(index: Index, name: str, given: Mapping[str, float]) -> 
 
 def _make_foldable(node: NodeDef, given: Mapping[str, float]) -> NodeDef:
     if node.name in given:
-        return _replace_with_constant(node, given)
+        dtype = tf.as_dtype(node.attr["dtype"].type).as_numpy_dtype
+        return constant(node.name, np.asarray(given[node.name], dtype))
     if node.op not in _PASSED:
         return node
     return identity(node.name, node.input[0], node.attr["dtype" if node.op == "ReadVariableOp" else "T"].type)
-
-
-def _replace_with_constant(node: NodeDef, given: Mapping[str, float]) -> NodeDef:
-    dtype = tf.as_dtype(node.attr["dtype"].type).as_numpy_dtype
-    return constant(node.name, np.asarray(given[node.name], dtype))
 
 
 def fold_scalar(index: Index, tensor: str, given: Mapping[str, float] = MappingProxyType({})) -> Any:

@@ -12,6 +12,7 @@ counts as passing no known tensor.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Final
 
 import tensorflow as tf
@@ -109,7 +110,8 @@ def below(index: Index, names: Collection[str], others: Collection[str]) -> set[
 def leaving(index: Index, name: str) -> tuple[str, bool] | None:
     """Find the only placeholder deciding a node's branch, and the value to skip the branch."""
     for taken, side in _decisions(index, name):
-        sources = _list_sources(index, taken)
+        needed = index.ancestors([split(taken)[0]])
+        sources = [op for op in needed if index.nodes[op].op in ops.ALL_PLACEHOLDERS]
         if len(sources) == 1 and _is_number(index.nodes[sources[0]]):
             for setting in (False, True):
                 if constant_folding.fold_scalar(index, taken, {sources[0]: setting}) == 1 - side:
@@ -136,11 +138,6 @@ def _decisions(index: Index, name: str) -> Iterator[tuple[str, int]]:
                 todo.append(source)
 
 
-def _list_sources(index: Index, taken: str) -> list[str]:
-    needed = index.ancestors([split(taken)[0]])
-    return [name for name in needed if index.nodes[name].op in ops.ALL_PLACEHOLDERS]
-
-
 def _is_number(node: NodeDef) -> bool:
     dtype = tf.as_dtype(node.attr["dtype"].type)
     return bool(dtype.is_bool or dtype.is_integer or dtype.is_floating)
@@ -150,9 +147,6 @@ def _is_cond(index: Index, node: NodeDef, kind: Collection[str]) -> bool:
     """Return True if a node is of `kind`, outside the mechanism of loops."""
     read = (index.nodes.get(split(name)[0]) for name in node.input)
     return node.op in kind and not any(source is not None and source.op in _LOOPS for source in read)
-
-
-_FUNCTION: Final = "f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,23 +169,31 @@ def holding(
     """
     taken = _arguments(graph)
     sure = {name: set(arguments) for name, arguments in taken.items()}
+
+    def keep(name: str, given: tuple[bool, ...]) -> None:
+        if name in sure:
+            sure[name] &= set(compress(taken[name], given))
+
+    def keep_called(node: NodeDef, given: tuple[bool, ...]) -> None:
+        keep(node.op, given)
+        for key, attribute in node.attr.items():
+            is_call = node.op in ops.CALLS and key == "f" and attribute.HasField("func")
+            for number, name in enumerate(functions_in([attribute])):
+                keep(name, given if is_call and not number else ())
+
     for call in calls:
         first = len(taken.get(call.function, ())) - len(call.captured)
-        _keep(sure, taken, call.function, (False,) * first + call.captured if first >= 0 else ())
+        keep(call.function, (False,) * first + call.captured if first >= 0 else ())
     for node in graph.node:
         inside = known(node)
-        given = tuple(tensor(name) in inside for name in _data(node))
-        for name, values in _list_calls(node, given):
-            _keep(sure, taken, name, values)
+        keep_called(node, tuple(tensor(name) in inside for name in _data(node)))
     changed = True
     while changed:  # what a function is given it may hand on
         before = sum(map(len, sure.values()))
         for function in graph.library.function:
             inside = sure[function.signature.name]
             for node in function.node_def:
-                given = tuple(name in inside for name in _data(node))
-                for name, values in _list_calls(node, given):
-                    _keep(sure, taken, name, values)
+                keep_called(node, tuple(name in inside for name in _data(node)))
         changed = sum(map(len, sure.values())) != before
     return {name: frozenset(arguments) for name, arguments in sure.items()}
 
@@ -213,20 +215,3 @@ def _arguments(graph: AnyGraph) -> dict[str, list[str]]:
 
 def _data(node: NodeDef) -> list[str]:
     return [name for name in node.input if not name.startswith("^")]
-
-
-def _list_calls(node: NodeDef, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
-    """Yield each function called or passed on by a node, with the known arguments."""
-    yield node.op, given
-    for key, attribute in node.attr.items():
-        is_call = node.op in ops.CALLS and key == _FUNCTION and attribute.HasField("func")
-        for number, name in enumerate(functions_in([attribute])):
-            yield name, given if is_call and not number else ()
-
-
-def _keep(
-    sure: Mapping[str, set[str]], taken: Mapping[str, list[str]], name: str, given: tuple[bool, ...]
-) -> None:
-    """Keep in `sure[name]` only the arguments given as known by the call."""
-    if name in sure:
-        sure[name] &= {argument for argument, is_known in zip(taken[name], given, strict=False) if is_known}

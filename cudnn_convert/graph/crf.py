@@ -33,16 +33,13 @@ def find_chains(
     `find_tensor` gives a tensor of the imported graph by name.
     """
     chains = []
-    for node in graph.node:
-        if (
-            node.op in ops.VARIABLES
-            and (tags := _count_tags(graph, node.name))
-            and _is_added(graph, node.name)
-        ):
-            behind = graph.index.descendants([node.name])
+    for name in (node.name for node in graph.node if node.op in ops.VARIABLES):
+        tags = _count_tags(graph, name)
+        if tags and _is_added(graph, name):
+            behind = graph.index.descendants([name])
             for head in heads:
                 if _width(find_tensor(head)) == tags and graph.index.descendants([split(head)[0]]) & behind:
-                    chains.append((head, f"{node.name}:0"))
+                    chains.append((head, f"{name}:0"))
     return chains
 
 
@@ -81,10 +78,7 @@ def _follow(index: Index, name: str) -> str:
 
 def _is_counted(index: Index, name: str) -> bool:
     """Return True if lengths are counted from fed tensors by more than a sum."""
-    node = index.nodes[split(name)[0]]
-    while node.op in _SUMMED and node.input:
-        node = index.nodes[split(node.input[0])[0]]
-    return node.op not in ops.PLACEHOLDERS
+    return index.maker(name, _SUMMED).op not in ops.PLACEHOLDERS
 
 
 def _count_tags(graph: Graph, variable: str) -> int | None:
@@ -92,12 +86,8 @@ def _count_tags(graph: Graph, variable: str) -> int | None:
 
     Returns None for any other variable.
     """
-    shape = (
-        graph.index.nodes[variable].attr["shape"].shape
-        if "shape" in graph.index.nodes[variable].attr
-        else None
-    )
-    sizes = [int(axis.size) for axis in shape.dim] if shape is not None else []
+    attributes = graph.index.nodes[variable].attr
+    sizes = [int(axis.size) for axis in attributes["shape"].shape.dim] if "shape" in attributes else []
     return sizes[0] if len(sizes) == 2 and sizes[0] == sizes[1] > 1 else None
 
 

@@ -62,7 +62,7 @@ class Graph:
 
     @classmethod
     def of(cls, graph: AnyGraph) -> Graph:
-        """Return `graph` if it is a Graph, else a Graph of the GraphDef."""
+        """Return a Graph unchanged, or make a Graph of a GraphDef."""
         return graph if isinstance(graph, Graph) else cls(graph)
 
     @cached_property
@@ -179,11 +179,9 @@ def drop_uncalled_functions(graph: Graph) -> Graph:
         names = {name for name, same in twins.items() if same in alike}
     if len(called) == len(functions) and not graph.library.gradient:
         return graph
-    kept = function_pb2.FunctionDefLibrary(
-        function=[each for name, each in functions.items() if name in called]
-    )
+    kept = [each for name, each in functions.items() if name in called]
     result = Graph(graph, graph.node)
-    result.library = kept
+    result.library = function_pb2.FunctionDefLibrary(function=kept)
     return result
 
 

@@ -178,6 +178,10 @@ class Index:
         """Return the nodes reading output `k` of `op`, by default any output."""
         return (node for node, _, output in self._consumers[op] if output == k or (k is None and output >= 0))
 
+    def outputs_read(self, op: str) -> set[int]:
+        """Return the numbers of the outputs of `op` read by any node."""
+        return {output for _, _, output in self._consumers[op] if output >= 0}
+
     def is_read(self, op: str) -> bool:
         """Return True if any node reads data of `op`."""
         return any(self.consumers(op))

@@ -66,8 +66,7 @@ def constant(name: str, value: Array, *, control: Iterable[str] = ()) -> NodeDef
 
 def string_constant(name: str, values: list[str], *, scalar: bool = False) -> NodeDef:
     """Make a Const of strings: `[len(values)]`, or with `scalar` the first as a scalar."""
-    strings = np.array(values[0] if scalar else values, dtype=object)
-    return node(name, "Const", dtype=tf.string, value=strings)
+    return constant(name, np.array(values[0] if scalar else values, dtype=object))
 
 
 def placeholder(name: str, dtype: tf.DType, shape: tf.TensorShape, *, default: str | None = None) -> NodeDef:

@@ -17,6 +17,7 @@ from cudnn_convert.graph import constant_folding, node_defs, ops, session
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split, tensor, unique, walk
 from cudnn_convert.model import Array
+from cudnn_convert.private import tf_private
 
 #: What gives the results of a loop.
 _LOOPS: Final = ops.EXITS | {"While", "StatelessWhile"}
@@ -105,6 +106,12 @@ def root(index: Index, op: str) -> str | None:
     carriers = ops.REFERENCE_CARRIERS | ops.HANDLE_CARRIERS | ops.WRITES | {"RefMerge"}
     node = index.maker(op, carriers)
     return node.name if node.op in ops.VARIABLES else None
+
+
+def takes_reference(node: NodeDef) -> bool:
+    """Return True if an input of a known op is a reference."""
+    definition = tf_private.find_op(node.op)
+    return definition is not None and any(argument.is_ref for argument in definition.input_arg)
 
 
 def copy_through_control_flow(
@@ -263,7 +270,8 @@ class Order:
         written = set(self.before)
         for write in sorted(self.state.writes, key=lambda write: len(self.before[write.op] & written)):
             others = stages[-1] if stages else []
-            if any(op not in ops.SWITCHES | ops.IDENTITIES for op in self._ops(write)):
+            carriers = {self.nodes[name].op for name, _ in write.passage}
+            if not carriers <= ops.SWITCHES | ops.IDENTITIES:
                 self.refuse(f"no assignment inside a loop, found {write.op}; {_CURE}")
             if len(self.branches(write)) > 1:
                 self.refuse(f"no assignment inside two branches, found {write.op}; {_CURE}")
@@ -278,9 +286,6 @@ class Order:
                 )
             stages.append([write])
         return stages
-
-    def _ops(self, use: Use) -> list[str]:
-        return [self.nodes[name].op for name, _ in use.passage]
 
     def branches(self, use: Use) -> list[tuple[str, int]]:
         """List the branches around a use: predicate and side, outermost first."""

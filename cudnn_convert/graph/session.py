@@ -57,12 +57,8 @@ def check_values(
             name, wanted = checkpoint_key(node), tf.TensorShape(node.attr["shape"].shape)
             value = values.get(name)
             if value is None:
-                near = difflib.get_close_matches(name, values, n=3)
-                hint = (
-                    f"the nearest keys are {', '.join(near)}"
-                    if near
-                    else "does the checkpoint belong to this graph?"
-                )
+                near = ", ".join(difflib.get_close_matches(name, values, n=3))
+                hint = f"the nearest keys are {near}" if near else "does the checkpoint belong to this graph?"
                 reasons.append(
                     f"variable {name}: expected a value of shape {wanted}, found no such key; {hint}"
                 )
@@ -262,10 +258,7 @@ _ELSEWHERE: Final = ops.RESTORES | ops.PLACEHOLDERS
 
 
 def fills(
-    model: Model,
-    graph: AnyGraph,
-    inputs: Mapping[str, str] = MappingProxyType({}),
-    outputs: Iterable[str] = (),
+    model: Model, graph: AnyGraph, inputs: Mapping[str, str], outputs: Iterable[str]
 ) -> tuple[str, ...]:
     """List the model's ops filling the tables of `graph`, in the tables' order.
 

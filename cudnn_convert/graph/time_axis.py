@@ -201,11 +201,8 @@ def _roles(shape: tf.TensorShape, batch: Sequence[int]) -> Iterator[tuple[int, .
     """Yield possible roles for the axes of an input, the usual first."""
     unknown = [axis for axis, size in enumerate(shape.as_list()) if size is None]
     known = dict.fromkeys(range(shape.rank), -1)
-    if batch:
-        yield tuple({**known, **dict.fromkeys(unknown, BATCH)}.values())
-        return
-    if len(unknown) < 2:
-        for role in (BATCH, TIME) if unknown else (OTHER,):
+    if batch or len(unknown) < 2:
+        for role in (BATCH, TIME) if unknown and not batch else (BATCH,):
             yield tuple({**known, **dict.fromkeys(unknown, role)}.values())
         return
     for first, second in permutations(unknown, 2):

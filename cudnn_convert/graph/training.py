@@ -14,7 +14,7 @@ from typing import Final
 import tensorflow as tf
 
 from cudnn_convert.graph import moving_averages, ops
-from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split, tensor, walk
+from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split, walk
 
 _BLOCKED: Final = re.compile(
     r"Shape|ShapeN|Size|Rank|.*Summary(V2)?|Assign.*|.*Apply.*|Save.*|MergeV2.*|Restore.*|PrintV2|Assert|"
@@ -242,7 +242,7 @@ def _losses(index: Index) -> Iterator[_Loss]:
             scope = _scope(node)[1]
             while index.nodes[split(taken)[0]].op in _MOVES and scope and taken.startswith(scope):
                 taken = index.data_inputs(index.nodes[split(taken)[0]])[0]
-            yield _Loss({taken: _origin(index, taken)}, others[: _LABELS.get(node.op, 1)])
+            yield _Loss({taken: index.origin(taken, _FORMS)}, others[: _LABELS.get(node.op, 1)])
 
 
 def _is_loss(node: NodeDef) -> bool:
@@ -273,7 +273,7 @@ def _losses_in_scopes(index: Index) -> Iterator[_Loss]:
         match = _SCOPES.fullmatch(name)
         if match and not _GRADIENTS.fullmatch(name):
             scope = f"{match['scope']}/"
-            origins = {given: _origin(index, given) for given in index.data_inputs(node)}
+            origins = {given: index.origin(given, _FORMS) for given in index.data_inputs(node)}
             entering = {name: origin for name, origin in origins.items() if not name.startswith(scope)}
             taken.setdefault(scope, {}).update(entering)
             joined = [origin for origin in origins.values() if not origin.startswith(scope)]
@@ -287,25 +287,13 @@ def _is_summary(node: NodeDef) -> bool:
     return bool(_SUMMARY.fullmatch(node.op))
 
 
-def _origin(index: Index, name: str) -> str:
-    """Return the origin of a tensor, followed back through forms and names."""
-    return index.origin(name, _FORMS)
-
-
 def _list_given(index: Index) -> Iterator[str]:
     """Yield the tensors `op:k` fed by a program: non-scalar placeholders, iterators, queues."""
     for node in index.nodes.values():
         if node.op in ops.PLACEHOLDERS and not _is_scalar(node):
             yield f"{node.name}:0"
         elif node.op in ops.STREAMS:
-            yield from sorted(
-                {
-                    tensor(name)
-                    for reader in index.consumers(node.name)
-                    for name in reader.input
-                    if split(name)[0] == node.name and not name.startswith("^")
-                }
-            )
+            yield from sorted(f"{node.name}:{k}" for k in index.outputs_read(node.name))
 
 
 def _is_scalar(node: NodeDef) -> bool:

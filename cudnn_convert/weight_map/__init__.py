@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -61,9 +61,9 @@ def _region(locations: Locations, key: Key) -> TensorRegion | None:
 def _layout(recurrence: Recurrence, locations: Locations) -> LayoutReport:
     """Return the gate order of the first recurrent kernel's tensors, and the order's names."""
     mode, order = recurrence.sizes.mode, gate_order(recurrence, locations, FIRST)
-    names = [layout.name for layout in layouts.LAYOUTS if order and layout.gates.get(mode) == order]
-    names += ["cudnn"] if order == mode.gates else []
-    return LayoutReport(tuple(gate.value for gate in order), tuple(names))
+    rows = (*layouts.LAYOUTS, layouts.CUDNN)
+    names = tuple(row.name for row in rows if row.gates.get(mode) == order)
+    return LayoutReport(tuple(gate.value for gate in order), names)
 
 
 def _variables(
@@ -78,10 +78,8 @@ def _variables(
         if name in decoded:
             continue
         role = "other copy" if name in copies else "needed" if name in needed else "not needed"
-        target = None
-        if role == "needed":
-            has_values = is_float(np.dtype(tensor.dtype)) and np.prod(tensor.shape, dtype=int) > 0
-            target = whole(there, name, tensor.read()) if has_values else None
+        has_values = is_float(np.dtype(tensor.dtype)) and np.prod(tensor.shape, dtype=int) > 0
+        target = whole(there, name, tensor.read()) if role == "needed" and has_values else None
         yield VariableReport(name, tuple(tensor.shape), role, target)
     if plan.model.variables:
         return
@@ -163,19 +161,16 @@ def _starts(tensor: Array, form: RegionForm) -> Iterator[int]:
     for hit in np.flatnonzero(_equal(plane, block[at], close=form.close)):
         row, column = int(hit) // width - int(at[0]), int(hit) % width - int(at[1])
         inside = row >= 0 and column >= 0 and row % height + rows <= height and column + columns <= width
-        if (
-            inside
-            and _equal(plane[row : row + rows, column : column + columns], block, close=form.close).all()
-        ):
+        region = plane[row : row + rows, column : column + columns]
+        if inside and _equal(region, block, close=form.close).all():
             yield row * width + column
 
 
 def _equal(array: Array, expected: Any, *, close: bool) -> Array:
     if not close:
         return np.asarray(array == expected)
-    return np.asarray(
-        np.isclose(array.astype(np.float64), np.float64(expected), rtol=_ROUNDING, atol=_ROUNDING)
-    )
+    array, expected = array.astype(np.float64), np.float64(expected)
+    return np.asarray(np.isclose(array, expected, rtol=_ROUNDING, atol=_ROUNDING))
 
 
 def _part(tensor: Array, start: int, values: Array) -> str:
@@ -253,13 +248,10 @@ def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, RegionStart]]:
         tuple(layouts.conventional(cell, recurrence.convention, canonical=False) for cell in layer)
         for layer in cells
     )
-    for (layer, direction, gate, field), _ in parts(recurrence):
-        cell = numbered[layer][direction]
-        of = getattr(cell, field)
-        part = of if field == "projection" else of[[each.value for each in cell.mode.gates].index(gate)]
+    for key, part in parts(replace(recurrence, cells=numbered)):
         first = int(part.flat[0])
         region = TensorRegion(recurrence.shared, f"[{first}:{first + part.size}]", "as it is")
-        yield (layer, direction, gate, field), RegionStart(region, first)
+        yield key, RegionStart(region, first)
 
 
 def of_artifact(there: Mapping[str, Array], recurrence: Recurrence) -> Locations:

@@ -134,6 +134,11 @@ _MISPLACED: Final[Mapping[str, Layout]] = MappingProxyType(
 )
 
 
+def moves(mode: Mode, source: Layout, target: Layout) -> list[int]:
+    """Return the position in `source` of each gate of `target`, in order."""
+    return [source.gates[mode].index(gate) for gate in target.gates[mode]]
+
+
 def conventional(cell: Cell, convention: Convention, *, canonical: bool) -> Cell:
     """Convert a cell decoded by TensorFlow's convention to the source's convention.
 
@@ -141,7 +146,7 @@ def conventional(cell: Cell, convention: Convention, *, canonical: bool) -> Cell
     """
     layout = _MISPLACED.get(convention.gate_order)
     if layout is not None and cell.mode in layout.gates and (canonical or layout.name != "lingvo"):
-        order = [layout.gates[cell.mode].index(gate) for gate in cell.mode.gates]
+        order = moves(cell.mode, layout, CUDNN)
         cell = replace(
             cell,
             kernel=cell.kernel[order],
@@ -156,19 +161,15 @@ def conventional(cell: Cell, convention: Convention, *, canonical: bool) -> Cell
     return cell
 
 
-def _permutation(cell: Cell, layout: Layout) -> list[int]:
-    return [cell.mode.gates.index(gate) for gate in layout.gates[cell.mode]]
-
-
 def columns(cell: Cell, layout: Layout) -> tuple[Array, Array]:
     """Return `(kernel [inputs, gates*units], recurrent_kernel [width, gates*units])` in TensorFlow's form."""
-    order = _permutation(cell, layout)
+    order = moves(cell.mode, CUDNN, layout)
     return _columns([cell.kernel], order), _columns([cell.recurrent_kernel], order)
 
 
 def stack_columns(cell: Cell, layout: Layout) -> Array:
     """Return both kernels stacked, `[inputs+units, gates*units]`, for TensorFlow's LSTM ops."""
-    return _columns([cell.kernel, cell.recurrent_kernel], _permutation(cell, layout))
+    return _columns([cell.kernel, cell.recurrent_kernel], moves(cell.mode, CUDNN, layout))
 
 
 def projection_columns(cell: Cell) -> list[Array]:
@@ -184,7 +185,7 @@ def unpack_block(
     kernel `[inputs+units, gates*units]`, bias `[gates*units]`, peepholes `[3, units]` for input, forget and
     output gate. `forget_bias` is what the op adds to the forget gate; the second bias is zero.
     """
-    order = [layout.gates[Mode.LSTM].index(gate) for gate in Mode.LSTM.gates]
+    order = moves(Mode.LSTM, layout, CUDNN)
     gates = bias.reshape(len(order), -1)[order]
     units = gates.shape[1]
     gates[Mode.LSTM.gates.index(Gate.FORGET)] += forget_bias
@@ -209,7 +210,7 @@ def rows(cell: Cell, layout: Layout) -> tuple[list[Array], list[Array]]:
 
     They are views of the cell's arrays, in the order of the layout.
     """
-    order = _permutation(cell, layout)
+    order = moves(cell.mode, CUDNN, layout)
     return [cell.kernel[gate] for gate in order], [cell.recurrent_kernel[gate] for gate in order]
 
 
@@ -228,7 +229,7 @@ def _columns(kernels: Sequence[Array], order: Sequence[int]) -> Array:
 
 def biases(cell: Cell, layout: Layout) -> tuple[Array, Array]:
     """Return `(bias, recurrent_bias)`, each `[gates*units]`."""
-    order = _permutation(cell, layout)
+    order = moves(cell.mode, CUDNN, layout)
     return cell.bias[order].reshape(-1), cell.recurrent_bias[order].reshape(-1)
 
 
@@ -248,12 +249,12 @@ def unpack_rows(
     biases: tuple[Array, Array],
     projection: Array | None = None,
 ) -> Cell:
-    """Decode matrices of rows, as PyTorch and MXNet store them.
+    """Decode matrices of rows, the form of PyTorch and MXNet.
 
     kernels `[gates*units, inputs]` and `[gates*units, width]`, each bias `[gates*units]`, projection `[width,
     units]`; gates are in the order of the layout.
     """
-    order = [layout.gates[mode].index(gate) for gate in mode.gates]
+    order = moves(mode, layout, CUDNN)
     kernel, recurrent, bias, recurrent_bias = (
         part.reshape(len(order), -1, *part.shape[1:])[order] for part in (*kernels, *biases)
     )
@@ -268,12 +269,12 @@ def unpack_columns(
     *,
     forget_bias: float = 0.0,
 ) -> Cell:
-    """Decode matrices of columns, as JAX's libraries store them.
+    """Decode matrices of columns, the form of JAX's libraries.
 
     kernels `[inputs, gates*units]` and `[units, gates*units]`, each bias `[gates*units]`; gates are in the
     order of the layout. `forget_bias` is what an LSTM's equations add to the forget gate; others have none.
     """
-    order = [layout.gates[mode].index(gate) for gate in mode.gates]
+    order = moves(mode, layout, CUDNN)
     kernel, recurrent = (
         part.reshape(len(part), len(order), -1)[:, order].transpose(1, 2, 0) for part in kernels
     )
@@ -291,7 +292,7 @@ def unpack_contrib(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
     """
     if mode is Mode.GRU:
         return _unpack_contrib_gru(tensors)
-    order = [CONTRIB.gates[mode].index(gate) for gate in mode.gates]
+    order = moves(mode, CONTRIB, CUDNN)
     gates, bias = len(order), tensors["bias"].reshape(len(order), -1)[order]
     units = bias.shape[1]
     stored = tensors["kernel"].reshape(-1, gates, units)
@@ -301,7 +302,7 @@ def unpack_contrib(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
 
 
 def _unpack_contrib_gru(tensors: Mapping[str, Array]) -> Cell:
-    order = [CONTRIB.gates[Mode.GRU].index(gate) for gate in Mode.GRU.gates]
+    order = moves(Mode.GRU, CONTRIB, CUDNN)
     units = tensors["candidate/hidden_projection/bias"].shape[0]
     both = tensors["gates/kernel"].reshape(-1, 2, units)
 
@@ -352,7 +353,7 @@ def unpack_keras(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
     The memory of a gate's block `[inputs, units]` is cuDNN's matrix `[units, inputs]`: the layer flattens the
     block without transposing it. The bias has all input biases, then all recurrent ones.
     """
-    order = [KERAS.gates[mode].index(gate) for gate in mode.gates]
+    order = moves(mode, KERAS, CUDNN)
     units = tensors["recurrent_kernel"].shape[0]
 
     def matrices(packed: Array) -> Array:
@@ -400,11 +401,6 @@ def forget_row(cell: Cell, layout: Layout, value: float) -> Array:
     row = np.zeros_like(cell.bias)
     row[layout.gates[cell.mode].index(Gate.FORGET)] = value
     return row.reshape(-1)
-
-
-def moves(mode: Mode, source: Layout, target: Layout) -> list[int]:
-    """Return the position in `source` of each gate of `target`, in order."""
-    return [source.gates[mode].index(gate) for gate in target.gates[mode]]
 
 
 def one_bias(cell: Cell) -> Cell:

@@ -69,14 +69,19 @@ def load(path: Path, *, only: str | None = None, strings: bool = False) -> dict[
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(SUFFIX): info for info in archive.infolist()}
-            sizes = [(info.file_size, info.compress_size) for info in members.values()]
-            whole, stored = map(sum, zip(*sizes, strict=True)) if sizes and only is None else (0, 0)
-            if context.is_bomb(whole, stored):
-                raise ValueError(f"{whole} bytes in {stored}")
+            if only is None:
+                _refuse_bomb(*members.values())
             wanted = {key: info for key, info in members.items() if only in (None, key)}
             return {key: _array(archive, info, strings=strings) for key, info in wanted.items()}
     except (*_DAMAGED, *_DAMAGED_ZIP) as cause:
         raise ValueError(f"no archive of plain arrays: {cause}") from cause
+
+
+def _refuse_bomb(*members: zipfile.ZipInfo) -> None:
+    """Raise ValueError for members unpacking together to far more than stored."""
+    whole, stored = sum(each.file_size for each in members), sum(each.compress_size for each in members)
+    if context.is_bomb(whole, stored):
+        raise ValueError(f"{whole} bytes in {stored}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +122,8 @@ class StoredArray:
         """Read the array. Raises ReadError where the file is damaged, or changed since it was opened."""
         self.stamp.require(self.path)
         try:
-            if self.archive is None or self.key is None:
-                with self.path.open("rb") as stream:
-                    value = npy.read_array(stream, allow_pickle=False)
-            else:
-                with self.archive.open(f"{self.key}{SUFFIX}") as member:
-                    value = npy.read_array(member, allow_pickle=False)
+            with self.archive.open(f"{self.key}{SUFFIX}") if self.archive else self.path.open("rb") as stream:
+                value = npy.read_array(stream, allow_pickle=False)
         except (ValueError, *_DAMAGED, *_DAMAGED_ZIP) as cause:
             where = self.key or self.path.stem
             raise ReadError(self.path, where, expected="an array", found=str(cause), advice=AGAIN) from cause
@@ -130,7 +131,7 @@ class StoredArray:
 
 
 def open_arrays(path: Path) -> dict[str, StoredArray]:
-    """Open the arrays of an `.npz` by key, or an `.npy` by its name.
+    """Open the arrays of an `.npz` by key, or an `.npy` by name.
 
     Headers alone are read. Raises ValueError for anything but plain arrays, OSError.
     """
@@ -141,15 +142,12 @@ def open_arrays(path: Path) -> dict[str, StoredArray]:
                 return {path.stem: _open(path, None, stream, path.stat().st_size, None)}
         archive, arrays = zipfile.ZipFile(path), dict[str, StoredArray]()
         members = archive.infolist()
-        whole, stored = sum(each.file_size for each in members), sum(each.compress_size for each in members)
-        if context.is_bomb(whole, stored):
-            raise ValueError(f"{whole} bytes in {stored}")
+        _refuse_bomb(*members)
         for info in members:
             key = info.filename.removesuffix(SUFFIX)
             if key in arrays:
                 raise ValueError(f"two arrays {key}")
-            if context.is_bomb(info.file_size, info.compress_size):
-                raise ValueError(f"{info.file_size} bytes in {info.compress_size}")
+            _refuse_bomb(info)
             with archive.open(info) as member:
                 arrays[key] = _open(path, key, member, info.file_size, archive)
         return arrays
@@ -168,8 +166,7 @@ def _open(
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, strings: bool) -> Array:
-    if context.is_bomb(info.file_size, info.compress_size):
-        raise ValueError(f"{info.file_size} bytes in {info.compress_size}")
+    _refuse_bomb(info)
     with archive.open(info) as stream:
         shape, _, dtype = _HEADERS[npy.read_magic(stream)](stream)
         if strings and dtype == np.dtype(object):
@@ -321,14 +318,13 @@ def calls(arrays: Mapping[str, Array], *, where: str) -> list[dict[str, Array]]:
     if "meta" in arrays and any(key.startswith("feed0/in/") for key in arrays):
         inputs = ((key, _RECORDED.fullmatch(key)) for key in arrays)
         arrays = {f"{match[1]}/{match[2]}": arrays[key] for key, match in inputs if match is not None}
-    matches = {key: _NUMBERED.fullmatch(key) for key in arrays}
-    if not arrays or not all(matches.values()):
-        return [dict(arrays)]
     calls_by_number: dict[int, dict[str, Array]] = {}
-    for key, match in matches.items():
-        assert match is not None
-        calls_by_number.setdefault(int(match[1]), {})[match[2]] = arrays[key]
+    for key, array in arrays.items():
+        match = _NUMBERED.fullmatch(key)
+        if match is None:
+            return [dict(arrays)]
+        calls_by_number.setdefault(int(match[1]), {})[match[2]] = array
     if sorted(calls_by_number) != list(range(len(calls_by_number))):
         listed = ", ".join(f"feed{k}" for k in sorted(calls_by_number))
         raise UsageError(f"{where}: expected feed0 to feed{len(calls_by_number) - 1}, found {listed}")
-    return [calls_by_number[k] for k in sorted(calls_by_number)]
+    return [calls_by_number[k] for k in sorted(calls_by_number)] or [{}]

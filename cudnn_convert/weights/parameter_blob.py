@@ -1,4 +1,4 @@
-"""cuDNN's parameter blob: length, division into cells, and joining.
+"""cuDNN's parameter blob: length, and division into cells.
 
 Layout of the blob: for each pseudo-layer (layer-major, forward before backward) the input matrices of all
 gates, then the recurrent ones, each row-major `[units, inputs]`, then the projection `[width, units]` where
@@ -12,7 +12,6 @@ layer 0 without input matrices, not without biases (docs/cudnn-blob.md says what
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -97,28 +96,6 @@ def _identities(sizes: Sizes, blob: Array) -> Array:
     """Return identity kernels `[gates, units, units]`: every gate gets the input itself."""
     identity = np.eye(sizes.units).astype(blob.dtype)
     return np.broadcast_to(identity, (len(sizes.mode.gates), *identity.shape))
-
-
-def join(layers: Sequence[Sequence[Cell]], *, skip_input: bool = False) -> Array:
-    """Join cells `[layer][direction]` to a blob; the inverse of `split`.
-
-    With `skip_input` the kernels of layer 0 are left out. Raises InvalidModelError where those are no
-    identities.
-    """
-    cells = [cell for layer in layers for cell in layer]
-    skipped = layers[0] if skip_input else ()
-    for cell in skipped:
-        identity = np.eye(cell.bias.shape[-1])
-        if not all(np.array_equal(kernel, identity) for kernel in cell.kernel):
-            raise InvalidModelError("cell.kernel", expected="identities, as skip_input has", found="others")
-    matrices = [
-        part.ravel()
-        for number, cell in enumerate(cells)
-        for part in (None if number < len(skipped) else cell.kernel, cell.recurrent_kernel, cell.projection)
-        if part is not None
-    ]
-    biases = [part.ravel() for cell in cells for part in (cell.bias, cell.recurrent_bias)]
-    return np.concatenate(matrices + biases)
 
 
 def fitting(

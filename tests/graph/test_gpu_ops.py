@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.graphs import drawing
+from support.samples import ROOT
 from support.versions import needs
 
 import cudnn_convert
@@ -28,11 +30,8 @@ IDS = [f"{row.op} {row.type}".strip() for row in ROWS]
 @needs("tensorflow", 2, 21, why="TensorFlow has kernels for other ops; the table is that of 2.21")
 def test_the_table_is_that_of_the_installed_tensorflow() -> None:
     """`python scripts/list_gpu_ops.py` writes it anew; a new row needs a decision."""
-    kernels: dict[str, list[Any]] = {}
-    for kernel in tf_private.list_all_kernels():
-        kernels.setdefault(kernel.op, []).append(kernel)
-    found = sorted(row for op, known in kernels.items() for row in gpu_ops.find_missing(op, known))
-    assert [(row.op, row.type) for row in ROWS] == found
+    listing = runpy.run_path(str(ROOT / "scripts" / "list_gpu_ops.py"))
+    assert [(row.op, row.type) for row in ROWS] == listing["list_missing"]()
 
 
 def test_every_row_says_what_is_done_and_how() -> None:

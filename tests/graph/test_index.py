@@ -50,6 +50,13 @@ def test_the_number_of_an_output(reference: str, ends: tuple[str, int]) -> None:
     assert index.split(reference) == ends
 
 
+def test_outputs_that_are_read_and_waited_for() -> None:
+    reader = node_defs.node("reader", "IdentityN", ["split:2", "split", "split:2", "^other"])
+    read = Index(graph_pb2.GraphDef(node=[reader]))
+    assert read.outputs_read("split") == {0, 2}
+    assert read.outputs_read("other") == set()
+
+
 def test_what_is_kept_must_be_there_to_be_laid_flat() -> None:
     graph = graph_pb2.GraphDef(node=[node_defs.constant("one", np.asarray(1, np.float32))])
     with pytest.raises(

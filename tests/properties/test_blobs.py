@@ -1,4 +1,4 @@
-"""The parameter blob there and back, against the same weights put together by hand."""
+"""The parameter blob taken apart, against the same weights put together by hand."""
 
 from __future__ import annotations
 
@@ -22,20 +22,17 @@ DTYPES = st.sampled_from(["float16", "float32", "float64"])
 
 @given(sizes(), SEEDS, DTYPES)
 @examples(150, runs=False)
-def test_split_and_join_undo_each_other(found: Sizes, seed: int, dtype: str) -> None:
+def test_split_undoes_the_putting_together(found: Sizes, seed: int, dtype: str) -> None:
     parts = by_hand.drawn(found, seed, dtype)
     blob = by_hand.blob(found.mode, parts)
     assert parameter_blob.length(found) == blob.size
     wanted = [[by_hand.cell(found.mode, one) for one in layer] for layer in parts]
-    joined = parameter_blob.join(wanted, skip_input=found.skip_input)
-    np.testing.assert_array_equal(joined, blob, strict=True)
     cells = parameter_blob.split(blob, found, where="blob")
     assert [len(layer) for layer in cells] == [found.directions] * found.layers
     for one, other in zip(chain(*cells), chain(*wanted), strict=True):
         for part in PARTS:
             np.testing.assert_array_equal(getattr(one, part), getattr(other, part), err_msg=part)
         assert one.kernel.dtype == dtype
-    np.testing.assert_array_equal(parameter_blob.join(cells, skip_input=found.skip_input), blob, strict=True)
 
 
 @given(sizes())

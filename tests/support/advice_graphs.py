@@ -306,7 +306,7 @@ ASKED: Final = (
         r"in (--inputs); give (\S+)$",
     ),
     Advice(
-        ["graph/passes/state_io.py: where only ? may change"],
+        ["graph/passes/subgraphs.py: where only ? may change"],
         "1.15.5-state_lstm",
         ["--inputs", "x,stream/h_state[1,9,8]"],
         r"in (--inputs); give (\S+)$",

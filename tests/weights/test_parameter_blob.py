@@ -9,7 +9,7 @@ import pytest
 from support.graphs import BLOB, SIZES
 
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.model import BlobEvidence, Cell, Convention, Mode, Recurrence, Sizes
+from cudnn_convert.model import BlobEvidence, Convention, Mode, Recurrence, Sizes
 from cudnn_convert.plan import notes
 from cudnn_convert.weights import parameter_blob
 
@@ -107,21 +107,6 @@ def test_only_an_input_as_wide_as_the_units_is_skipped() -> None:
     with pytest.raises(InvalidModelError) as refused:
         parameter_blob.split(np.zeros(parameter_blob.length(sizes)), sizes, where="rnn: params")
     assert str(refused.value) == "rnn: params: expected an input of 2 values, which skip_input needs, found 3"
-
-
-def test_only_identities_can_be_left_out() -> None:
-    sizes = Sizes(Mode.GRU, 1, 1, 2, 2)
-    cells = parameter_blob.split(np.arange(36.0), sizes, where="blob")
-    with pytest.raises(InvalidModelError, match=r"^cell\.kernel: expected identities"):
-        parameter_blob.join(cells, skip_input=True)
-
-
-def test_an_identity_is_square() -> None:
-    """Ones on the diagonal of an input that is wider than the units leave the rest of it out."""
-    bias = np.ones((1, 2))
-    wide = Cell(Mode.RNN_TANH, np.eye(2, 3)[None], np.ones((1, 2, 2)), bias, bias)
-    with pytest.raises(InvalidModelError, match=r"^cell\.kernel: expected identities"):
-        parameter_blob.join([[wide]], skip_input=True)
 
 
 def test_the_sizes_that_fit_are_listed_in_order() -> None:

@@ -19,7 +19,7 @@ from typing import Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops
+from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops, stepwise
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import INPUT, Index, NodeDef, claim, reference, split, tensor, walk
 from cudnn_convert.graph.recurrent_state import root
@@ -29,8 +29,6 @@ from cudnn_convert.model import Array
 FUSED: Final = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
 _FUSED_AVERAGES: Final = {1: 3, 2: 4}
 _REDUCTIONS: Final = frozenset({"Mean", "Sum"})
-#: What reads only the size of a tensor.
-_SIZES: Final = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 
 
 def trains(node: NodeDef) -> bool:
@@ -103,13 +101,11 @@ class _Rows:
         if before.rank is None:
             return False
         axes = constant_folding.fold_constant(self._index, tensor(node.input[1]))
-        if axes is None:
-            # tensorflow v1.15.0 python/ops/math_ops.py `_ReductionDims`: range(0, rank(x)).
-            if after.rank != 0:
-                return False
-            reduced = set(range(before.rank))
-        else:
-            reduced = {int(axis) % before.rank for axis in axes.ravel() if before.rank}
+        if axes is None and after.rank != 0:
+            return False
+        # tensorflow v1.15.0 python/ops/math_ops.py `_ReductionDims`: range(0, rank(x)).
+        listed = range(before.rank) if axes is None else axes.ravel()
+        reduced = {int(axis) % before.rank for axis in listed if before.rank}
         if self._batch is None:
             return after.is_fully_defined() and any(before[axis] is None for axis in reduced)
         fixed = {axis for axis in range(before.rank) if before[axis] == self._batch}
@@ -153,7 +149,7 @@ def _takes_values(node: NodeDef, op: str) -> bool:
     """Return True if a node's values depend on the values of an input op."""
     if node.op in ops.SWITCHES | {"Print"}:  # the others choose a side, or are only written to a log
         return split(node.input[0])[0] == op
-    return node.op not in _SIZES and node.op != "LoopCond"
+    return node.op not in stepwise.SHAPES and node.op != "LoopCond"
 
 
 def take_averages(
@@ -211,9 +207,8 @@ class _AverageReader:
         kept = tf.TensorShape(self._read_shape(self._index.nodes[variable]))
         node = self._index.nodes[split(name)[0]]
         keeps_axes = node.op not in _REDUCTIONS or node.attr["keep_dims"].b
-        return (
-            None if keeps_axes and shape.rank is None else kept if shape.rank in (None, kept.rank) else None
-        )
+        fits = shape.rank == kept.rank or (shape.rank is None and not keeps_axes)
+        return kept if fits else None
 
     def _read(self, name: str, variable: str, shape: tf.TensorShape | None) -> str:
         """Read a variable in the place of the tensor `name`; return the op.

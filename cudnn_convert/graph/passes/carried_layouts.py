@@ -63,21 +63,13 @@ def _elementwise(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | N
     return RewrittenNode(layouts.copy(node, inputs), (order,) * len([*output_types(node)]))
 
 
-def _pad(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
-    image, paddings, *value = layouts.index.data_inputs(node)
+def _pad_or_tile(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
+    image, numbers, *value = layouts.index.data_inputs(node)
     laid = layouts.known.get(image)
     if laid is None:
         return None
-    rows = layouts.vector(paddings, laid.order, "paddings")
+    rows = layouts.vector(numbers, laid.order, "sizes" if node.op == "Tile" else "paddings")
     return RewrittenNode(layouts.copy(node, [laid.name, rows, *value]), (laid.order,))
-
-
-def _tile(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
-    image, counts = layouts.index.data_inputs(node)
-    laid = layouts.known.get(image)
-    if laid is None:
-        return None
-    return RewrittenNode(layouts.copy(node, [laid.name, layouts.vector(counts, laid.order)]), (laid.order,))
 
 
 def _join(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
@@ -160,11 +152,10 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         **dict.fromkeys(_ELEMENTWISE, _elementwise),
         **dict.fromkeys(_REDUCTIONS, _reduce),
-        **dict.fromkeys(("Pad", "PadV2", "MirrorPad"), _pad),
+        **dict.fromkeys(("Pad", "PadV2", "MirrorPad", "Tile"), _pad_or_tile),
         **dict.fromkeys(("Split", "SplitV"), _part),
         **dict.fromkeys(("SpaceToBatchND", "BatchToSpaceND"), _batch),
         "ConcatV2": _join,
-        "Tile": _tile,
         "Squeeze": _squeeze,
     }
 )

@@ -80,8 +80,7 @@ class TransposedTensors:
 
     @cached_property
     def _around(self) -> dict[str, tuple[str, ...]]:
-        has_loops = any(node.op in ops.ENTERS for node in self.graph.node)
-        return control_flow.frames(self.index) if has_loops else {}
+        return control_flow.frames(self.index)
 
     def add(self, suffix: str, op: str, inputs: Iterable[str], **attributes: Any) -> str:
         """Add a node beside the rewritten node, and return the name."""

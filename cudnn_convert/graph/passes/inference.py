@@ -104,14 +104,11 @@ def bind_stored_flags(graph: Graph, stored: Mapping[str, float]) -> tuple[Graph,
 
 def drop_dead_branches(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each Switch on a constant, and the Merge, by identities; drop dead sides."""
-    index, changes, dead = graph.index, {}, set()
-    predicates = {tensor(node.input[1]) for node in graph.node if node.op in ops.SWITCHES}
-    known = {name: constant_folding.fold_scalar(index, name) for name in sorted(predicates)}
-    for node in graph.node:
-        if node.op in ops.SWITCHES:
-            predicate = known[tensor(node.input[1])]
-            if predicate is not None:
-                dead.add(f"{node.name}:{0 if predicate else 1}")
+    index, changes = graph.index, {}
+    predicates = {node.name: tensor(node.input[1]) for node in graph.node if node.op in ops.SWITCHES}
+    known = {name: constant_folding.fold_scalar(index, name) for name in sorted({*predicates.values()})}
+    decided = {switch: known[name] for switch, name in predicates.items() if known[name] is not None}
+    dead = {f"{switch}:{0 if value else 1}" for switch, value in decided.items()}
     if not dead:
         return graph
     _spread(index, dead)
@@ -144,29 +141,21 @@ def _spread(index: Index, dead: set[str]) -> None:
             inputs = index.data_inputs(node)
             if node.op == "Merge" and any(name not in dead for name in inputs):
                 continue
-            outputs = [f"{node.name}:{j}" for j in range(_outputs(index, node))]
+            count = 1 + max(index.outputs_read(node.name), default=0)
+            outputs = [f"{node.name}:{j}" for j in range(count)]
             if not dead.issuperset(outputs):
                 todo += [*(split(name) for name in outputs), (node.name, -1)]
             dead.update(outputs)
-
-
-def _outputs(index: Index, node: NodeDef) -> int:
-    used = [
-        k for reader in index.consumers(node.name) for op, k in map(split, reader.input) if op == node.name
-    ]
-    return max(used, default=0) + 1
 
 
 def _drop_dropout(graph: Graph, _: Keep = ()) -> Graph:
     """Replace `x * mask` by `x` where the mask is dropout's at rate 0."""
     index, changes = graph.index, {}
     for node in graph.node:
-        if node.op == "Mul":
-            for position in (0, 1):
-                if always_one(index, tensor(node.input[position])):
-                    changes[node.name] = node_defs.identity(
-                        node.name, node.input[1 - position], node.attr["T"].type
-                    )
+        for position in (0, 1) if node.op == "Mul" else ():
+            if always_one(index, tensor(node.input[position])):
+                other = node.input[1 - position]
+                changes[node.name] = node_defs.identity(node.name, other, node.attr["T"].type)
     return replace_nodes(graph, changes)
 
 

@@ -40,30 +40,24 @@ def read_initial_sizes(
     needed = index.ancestors([split(source)[0]], control=False)
     runs = needed & widths.keys()
     copied = index.descendants(runs) & needed
-    if not runs or not _needs_sizes_alone(index, source, runs) or _has_uncopied(index, copied - runs):
+    has_uncopied = any(index.nodes[op].op in _UNCOPIED for op in copied - runs)
+    if not runs or has_uncopied or not _needs_sizes_alone(index, source, runs):
         return initial, []
     # Of a final state the sizes are not those of an output.
-    read = {tensor(each) for op in copied for each in index.data_inputs(index.nodes[op])}
+    read = {each for op in copied for each in index.data_inputs(index.nodes[op])}
     if any(split(each)[0] in runs and split(each)[1] for each in read):
         return initial, []
-    renamed = {each: _move(each, name) for each in {*read, source} if split(each)[0] in copied}
+    renamed = {each: f"{name}/{each}" for each in {*read, source} if split(each)[0] in copied}
     nodes = list[NodeDef]()
-    for op in (node.name for node in graph.node if node.name in copied):
-        node = index.nodes[op]
-        if op in runs:
-            dtype = tf.as_dtype(node.attr["T"].type)
-            body = _trace_zeros(widths[op], dtype)
+    for node in (each for each in graph.node if each.name in copied):
+        if node.name in runs:
+            body = _trace_zeros(widths[node.name], tf.as_dtype(node.attr["T"].type))
             x = tensor(node.input[INPUT])
-            nodes += inlining.call(body, f"{name}/{op}", [reference(renamed.get(x, x))])
+            nodes += inlining.call(body, f"{name}/{node.name}", [reference(renamed.get(x, x))])
             continue
-        copy = node_defs.copy_node(node, name=f"{name}/{op}", inputs=index.data_inputs(node))
+        copy = node_defs.copy_node(node, name=f"{name}/{node.name}", inputs=index.data_inputs(node))
         nodes.append(node_defs.redirect(copy, {each: reference(to) for each, to in renamed.items()}))
     return reference(renamed[source]), nodes
-
-
-def _move(name: str, scope: str) -> str:
-    op, output = split(name)
-    return f"{scope}/{op}:{output}"
 
 
 def _needs_sizes_alone(index: Index, name: str, runs: Collection[str]) -> bool:
@@ -74,14 +68,6 @@ def _needs_sizes_alone(index: Index, name: str, runs: Collection[str]) -> bool:
         return [] if node.op in _OF_SIZES else [split(each)[0] for each in index.data_inputs(node)]
 
     return not {*walk([split(name)[0]], above)} & {*runs}
-
-
-def _has_uncopied(index: Index, names: Collection[str]) -> bool:
-    """Return True if a node is of a recurrence, a loop or a branch.
-
-    There are no copies of such nodes.
-    """
-    return any(index.nodes[name].op in _UNCOPIED for name in names)
 
 
 def _trace_zeros(width: int, dtype: Any) -> inlining.Body:

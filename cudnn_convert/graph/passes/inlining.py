@@ -24,6 +24,7 @@ core/common_runtime/lower_functional_ops.cc (`_lower_using_switch_merge`).
 """
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ from cudnn_convert.graph.index import (
     reference,
     split,
     tensor,
+    walk,
 )
 from cudnn_convert.graph.node_defs import copy_node, with_inputs
 from cudnn_convert.graph.passes import cases, channels_last, inference
@@ -259,17 +261,14 @@ def find_replaced_ops(graph: AnyGraph) -> frozenset[str]:
 
 def functions_reaching(graph: AnyGraph, ops: Collection[str]) -> set[str]:
     """Return the library functions with a node of `ops`, directly or by calls."""
-    library = Graph.of(graph).functions
-    calls = {
-        name: {called for node in function.node_def for called in callees(node) if called in library}
-        for name, function in library.items()
-    }
-    reaching = {
-        name for name, function in library.items() if any(node.op in ops for node in function.node_def)
-    }
-    while more := {name for name, called in calls.items() if name not in reaching and called & reaching}:
-        reaching |= more
-    return reaching
+    holding, callers = set[str](), defaultdict[str, set[str]](set)
+    for name, function in Graph.of(graph).functions.items():
+        for node in function.node_def:
+            if node.op in ops:
+                holding.add(name)
+            for called in callees(node):
+                callers[called].add(name)
+    return set(walk(holding, lambda name: callers[name]))
 
 
 def flatten(graph: AnyGraph, keep: Collection[str], *, origins: bool = False) -> Graph:
@@ -420,8 +419,6 @@ def _expand(name: str, waits: Mapping[str, list[str]]) -> list[str]:
 
 
 def _behind(name: str, passed: Mapping[str, str]) -> str:
-    while True:
-        op, k = split(name)
-        if op not in passed:
-            return name
-        name = f"^{split(passed[op])[0]}" if k < 0 else tensor(passed[op]).removesuffix(":0")
+    while (op := split(name)[0]) in passed:
+        name = f"^{split(passed[op])[0]}" if name.startswith("^") else reference(tensor(passed[op]))
+    return name

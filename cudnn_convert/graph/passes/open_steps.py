@@ -12,6 +12,7 @@ with its neighbours, never both.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -371,11 +372,6 @@ def _find_refused(graph: Graph, order: Sequence[str]) -> str:
     """
     if _import(graph, order) is not None:
         return ""
-    taken, refused = 0, len(order)  # so many ops are taken, and so many are not
-    while refused - taken > 1:
-        middle = (taken + refused) // 2
-        if _import(graph, order[:middle]) is None:
-            refused = middle
-        else:
-            taken = middle
-    return order[refused - 1]
+    counts = range(1, len(order))  # of first ops that may be refused; all together are
+    refused = bisect_left(counts, True, key=lambda count: _import(graph, order[:count]) is None)
+    return order[refused]

@@ -62,8 +62,6 @@ def replace_convolutions(graph: Graph) -> Graph:
 
     Returns `graph` itself if all are plain.
     """
-    if all(map(is_plain, graph.node)):
-        return graph
     layouts, changes = TransposedTensors(graph), {}
     for node in graph.node:
         shape = None if is_plain(node) else layouts.shape(tensor(node.input[_FILTER]))
@@ -88,7 +86,7 @@ def separate_groups(graph: Graph, _: Keep = ()) -> Graph:
             inner = node_defs.copy_node(node, name=unique(f"{name}/groups", index.nodes))
             added.append(inner)
             changes[name] = node_defs.node(name, "Snapshot", [inner.name], T=element_type(node))
-    return replace_nodes(graph, changes, added) if changes else graph
+    return replace_nodes(graph, changes, added)
 
 
 def _may_have_groups(graph: Graph, node: NodeDef) -> bool:

@@ -60,8 +60,6 @@ def describe(graph: Graph, kept: Collection[str]) -> Iterator[str]:
 
 def _list_meetings(graph: Graph) -> Iterator[tuple[NodeDef, list[str]]]:
     """Yield each node computable here, and the tensors meeting in the node."""
-    if not any(node.op in _MEETING | _PASSING or node.op == _RECEIVING for node in graph.node):
-        return
     met: dict[tuple[object, ...], list[str]] = {}
     for node in graph.node:
         if node.op in _MEETING | _PASSING:

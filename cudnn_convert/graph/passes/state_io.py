@@ -21,7 +21,6 @@ from cudnn_convert.graph.graph import Graph, import_graph, prune, strip_devices
 from cudnn_convert.graph.index import Index, NodeDef, reference, unique
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.model import InMemory, Model
-from cudnn_convert.private import tf_private
 
 Shape = tuple[int | None, ...]
 
@@ -87,11 +86,10 @@ def place_state(
     assigned value to the assignment's op. Raises UnsupportedModelError, UsageError.
     """
     assigned = recurrent_state.find_assigned_variables(graph, outputs)
-    known = {*model.state_variables}
-    recurring = [state for state in assigned if state.read and (state.recurs or state.variable in known)]
+    known, read = {*model.state_variables}, [state for state in assigned if state.read]
     is_plain = not any(node.op in ops.RECURRENCES for node in graph.node)
-    promoted = [state for state in assigned if state.read] if promote and is_plain else []
-    recurring = [state for state in recurring if state not in promoted]
+    promoted = read if promote and is_plain else []
+    recurring = [] if promoted else [state for state in read if state.recurs or state.variable in known]
     others = [] if keep else [state for state in assigned if state not in [*recurring, *promoted]]
     if promote or not keep:
         _refuse_inseparable(model, graph, promoted, asked=promote)
@@ -208,13 +206,10 @@ def _find_written_shapes(graph: Graph, scalars: Sequence[recurrent_state.State])
     index, seen, starts = graph.index, import_graph(graph), {}
     for state in scalars:
         values = [index.data_inputs(index.nodes[write.op])[1] for write in state.writes]
-        shapes = [seen.get_tensor_by_name(name).shape for name in values]
-        ranks = {shape.rank for shape in shapes}
-        if len(ranks) == 1 and not ranks & {None, 0}:
-            columns = zip(*(shape.as_list() for shape in shapes), strict=True)
-            starts[state.variable] = tf.TensorShape(
-                [widths[0] if len({*widths}) == 1 else None for widths in columns]
-            )
+        first, *others = (seen.get_tensor_by_name(name).shape for name in values)
+        common = first.most_specific_common_supertype(others)
+        if common.rank:
+            starts[state.variable] = common
     return starts
 
 
@@ -236,11 +231,7 @@ def _start(
         declared = written or tf.TensorShape([None] * len(model.variables[state.key].shape))
     shape = declared if wanted is None else tf.TensorShape(wanted)
     if not declared.is_compatible_with(shape):
-        known, asked = subgraphs.shape_as_text(declared), subgraphs.shape_as_text(shape)
-        expected = (
-            f"expected the variable's shape {known}, where only ? may change, found {asked} in --inputs"
-        )
-        raise UsageError(f"tensor {state.tensor}: {expected}; give {state.tensor}{known}")
+        raise subgraphs.reject_shape(state.tensor, "the variable's", declared, shape)
     dtype = tf.as_dtype(attributes["dtype"].type)
     return node_defs.placeholder(state.variable, dtype, declared.merge_with(shape))
 
@@ -318,12 +309,11 @@ class _Detachment:
     def _rewire(self, use: recurrent_state.Use, source: str, within: recurrent_state.Use | None) -> None:
         """Make a use read the tensor `source` in place of the variable."""
         node = self.nodes[use.op]
-        definition = tf_private.find_op(node.op)
-        takes_reference = definition is not None and any(argument.is_ref for argument in definition.input_arg)
-        takes_reference &= node.op != "RefMerge"  # of two branches, each with the variable
+        # A RefMerge is of two branches, each with the variable.
+        is_by_reference = recurrent_state.takes_reference(node) and node.op != "RefMerge"
         is_handle = self.nodes[self.state.variable].op == "VarHandleOp"
         is_write = node.op in ops.WRITES and use.position == 0
-        if not is_write and (node.op not in ops.HANDLE_READS if is_handle else takes_reference):
+        if not is_write and (node.op not in ops.HANDLE_READS if is_handle else is_by_reference):
             self.order.refuse(f"reads and plain assignments, found {use.op}, a {node.op}")
         if source != self.state.variable:
             passage = use.passage[len(within.passage) :] if within else use.passage

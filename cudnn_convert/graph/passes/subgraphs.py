@@ -35,7 +35,7 @@ from cudnn_convert.graph.graph import (
     prune,
     share_without_devices,
 )
-from cudnn_convert.graph.index import Index, NodeDef, claim, reference, split, tensor, unique
+from cudnn_convert.graph.index import Index, NodeDef, claim, reference, split, tensor
 from cudnn_convert.model import Array, UserGraph
 from cudnn_convert.private import tf_private
 
@@ -119,9 +119,7 @@ def _names(index: Index, parser: NodeDef) -> Iterator[str]:
 
 
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
-_FLOATS: Final = frozenset(
-    kind.as_datatype_enum for kind in (tf.float16, tf.bfloat16, tf.float32, tf.float64)
-)
+_FLOATS: Final = frozenset(kind.as_datatype_enum for kind in node_defs.FLOATS)
 #: Ops whose outputs depend on their inputs' shapes alone.
 _SHAPED: Final = frozenset({"Fill", "ZerosLike", "OnesLike"})
 
@@ -251,11 +249,8 @@ def check_tensors_exist(path: Path, index: Index, names: Iterable[str]) -> None:
         op, k = split(name)
         if op not in index.nodes:
             near = difflib.get_close_matches(op, index.nodes, n=3, cutoff=0.5)
-            hint = (
-                f"similar names are {', '.join(f'{near_name}:0' for near_name in near)}"
-                if near
-                else "no name is similar"
-            )
+            similar = ", ".join(f"{each}:0" for each in near)
+            hint = f"similar names are {similar}" if near else "no name is similar"
             reasons.append(
                 f"{path}: tensor {name}: expected a tensor of the graph, found no node {op}; {hint}"
             )
@@ -302,8 +297,7 @@ def extract_subgraph(
     for cut in inputs:
         op, k = split(cut.tensor)
         # The first output keeps the op's own name; nothing else of the op is left to need it.
-        name = op if k == 0 and _is_free(index, op, inputs, needed) else unique(f"{op}_{k}", taken)
-        taken.add(name)
+        name = op if k == 0 and _is_free(index, op, inputs, needed) else claim(f"{op}_{k}", taken)
         moved[cut.tensor] = f"{name}:0"
         dtype, shape = _dtype_and_shape(seen, cut.tensor)
         shape = shape if shape.rank is not None else _read_noted_shape(index.nodes[op], k)
@@ -312,8 +306,7 @@ def extract_subgraph(
     for name, value in constants.items():
         op, k = split(name)
         node = index.nodes[op]
-        fresh = op if k == 0 and node.op in ops.PLACEHOLDERS else unique(f"{op}_{k}_set", taken)
-        taken.add(fresh)
+        fresh = op if k == 0 and node.op in ops.PLACEHOLDERS else claim(f"{op}_{k}_set", taken)
         moved[name] = f"{fresh}:0"
         if node.op in ops.ENTERS:  # outside of the loop, and taken into it as before
             outside = claim(f"{op}_outside", taken)
@@ -390,10 +383,15 @@ def _is_free(index: Index, op: str, inputs: list[InputCut], needed: set[str]) ->
 def _refine_shape(cut: InputCut, shape: tf.TensorShape) -> tf.TensorShape:
     wanted = tf.TensorShape(cut.shape) if cut.shape is not None else shape
     if not wanted.is_compatible_with(shape) or (wanted != shape and wanted != wanted.merge_with(shape)):
-        known, asked = shape_as_text(shape), shape_as_text(wanted)
-        expected = f"expected the graph's shape {known}, where only ? may change, found {asked} in --inputs"
-        raise UsageError(f"tensor {cut.tensor}: {expected}; give {cut.tensor}{known}")
+        raise reject_shape(cut.tensor, "the graph's", shape, wanted)
     return wanted.merge_with(shape)
+
+
+def reject_shape(name: str, whose: str, shape: tf.TensorShape, wanted: tf.TensorShape) -> UsageError:
+    """Return the error for a shape in `--inputs` contradicting a tensor's `shape`."""
+    known, asked = shape_as_text(shape), shape_as_text(wanted)
+    expected = f"expected {whose} shape {known}, where only ? may change, found {asked} in --inputs"
+    return UsageError(f"tensor {name}: {expected}; give {name}{known}")
 
 
 def shape_as_text(shape: Iterable[int | None]) -> str:

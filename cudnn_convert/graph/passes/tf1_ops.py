@@ -57,7 +57,7 @@ from cudnn_convert.graph.graph import (
 from cudnn_convert.graph.index import Index, NodeDef, all_nodes, claim, split, tensor, unique
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep, Pass
-from cudnn_convert.graph.recurrent_state import Use, copy_through_control_flow, root, uses
+from cudnn_convert.graph.recurrent_state import Use, copy_through_control_flow, root, takes_reference, uses
 from cudnn_convert.graph.session import handle
 from cudnn_convert.model import Tensor
 from cudnn_convert.private import tf_private
@@ -100,15 +100,10 @@ def to_resource_variables(graph: Graph, _: Keep = (), *, values: Mapping[str, Te
 
 def _is_written(index: Index, node: NodeDef) -> bool:
     """Return True if an op takes the variable, or a carried reference, by reference."""
-    for reader in index.consumers(node.name):
-        if reader.op in ops.REFERENCE_PATHS:
-            if _is_written(index, reader):
-                return True
-            continue
-        definition = tf_private.find_op(reader.op)
-        if definition is not None and any(argument.is_ref for argument in definition.input_arg):
-            return True
-    return False
+    return any(
+        _is_written(index, reader) if reader.op in ops.REFERENCE_PATHS else takes_reference(reader)
+        for reader in index.consumers(node.name)
+    )
 
 
 _RESOURCE_WRITES: Final = MappingProxyType(
@@ -131,9 +126,9 @@ def _is_write(index: Index, use: Use) -> bool:
 
 
 def _can_change(index: Index, use: Use) -> bool:
-    definition = tf_private.find_op(index.nodes[use.op].op)
-    is_read = definition is not None and not any(argument.is_ref for argument in definition.input_arg)
-    is_read |= index.nodes[use.op].op == "RefMerge"
+    node = index.nodes[use.op]
+    is_read = tf_private.find_op(node.op) is not None and not takes_reference(node)
+    is_read |= node.op == "RefMerge"
     in_loop = any(index.nodes[op].op not in ops.SWITCHES for op, _ in use.passage)
     return (is_read or _is_write(index, use)) and not in_loop
 
@@ -143,15 +138,11 @@ def _as_resource(graph: Graph, variable: str, value: Tensor) -> Graph:
     declared = tf.TensorShape(index.nodes[variable].attr["shape"].shape)
     shape = declared if declared.is_compatible_with(value.shape) else tf.TensorShape(None)
     dtype = tf.as_dtype(index.nodes[variable].attr["dtype"].type)
-    handle = unique(f"{variable}/handle", index.nodes)
-    replaced = {variable: node_defs.node(variable, "ReadVariableOp", [handle], dtype=dtype)}
-    added = [
-        node_defs.node(handle, "VarHandleOp", dtype=dtype, shape=shape, shared_name=variable, container="")
-    ]
+    name = unique(f"{variable}/handle", index.nodes)
+    replaced = {variable: node_defs.node(variable, "ReadVariableOp", [name], dtype=dtype)}
+    added = [handle(name, variable, tf.TensorSpec(shape, dtype))]
     for use in uses(index, variable):
-        taken, nodes = copy_through_control_flow(
-            index, handle, use.passage, f"{use.op}/{handle}", tf.resource
-        )
+        taken, nodes = copy_through_control_flow(index, name, use.passage, f"{use.op}/{name}", tf.resource)
         added += nodes
         node = replaced.setdefault(use.op, node_defs.copy_node(index.nodes[use.op]))
         if _is_write(index, use):
@@ -215,12 +206,11 @@ def replace_gather_tree(graph: Graph, _: Keep = ()) -> Graph:
         if len(inputs) != len(_SPECS):
             expected = "ids, parents, lengths and an end token"
             raise InvalidModelError(node.name, expected=expected, found=f"{len(inputs)} inputs")
-        calls[node.name] = inlining.call(body, node.name, inputs)
-    for node in (node for nodes in calls.values() for node in nodes):
-        # TensorFlow makes Switch nodes of loops inside a decoder's loop; tf2onnx supports no list in those.
-        node.attr.pop(inlining.LOWERED, None)
-    for nodes in calls.values():
+        calls[node.name] = nodes = inlining.call(body, node.name, inputs)
         nodes[-1].attr[MARK].b = True
+        # TensorFlow makes Switch nodes of loops inside a decoder's loop; tf2onnx supports no list in those.
+        for inner in nodes:
+            inner.attr.pop(inlining.LOWERED, None)
     expanded = expand_nodes(graph, calls)
     added = (function for function in body.library if function.signature.name not in graph.functions)
     return Graph(graph, expanded.node, [*graph.library.function, *added])
