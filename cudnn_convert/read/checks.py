@@ -10,7 +10,9 @@ Source: tensorflow v2.21.0 core/framework/op_def.proto (AttrDef), node_def_util.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from math import isfinite, prod
 from pathlib import Path
 from typing import Any, Final
@@ -82,22 +84,14 @@ def _op(name: str) -> str:
 
 def _circle(inputs: Mapping[str, list[str]]) -> str:
     """Return some of the names on or behind a cycle, "" for an acyclic graph."""
-    readers: dict[str, list[str]] = {name: [] for name in inputs}
-    left = {}
-    for name, read in inputs.items():
-        own = [op for op in read if op in readers]
-        left[name] = len(own)
-        for op in own:
-            readers[op].append(name)
-    ready = [name for name, count in left.items() if not count]
-    while ready:
-        name = ready.pop()
-        del left[name]
-        for reader in readers[name]:
-            left[reader] -= 1
-            if not left[reader]:
-                ready.append(reader)
-    return _join_names(left)
+    sorter = TopologicalSorter(inputs)
+    with suppress(CycleError):  # what no cycle blocks is sorted all the same
+        sorter.prepare()
+    sorted_names: set[str] = set()
+    while ready := sorter.get_ready():
+        sorted_names.update(ready)
+        sorter.done(*ready)
+    return _join_names(name for name in inputs if name not in sorted_names)
 
 
 def _require_countable(path: Path, where: str, node: Any) -> None:
