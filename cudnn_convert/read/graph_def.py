@@ -30,6 +30,7 @@ from cudnn_convert.errors import AGAIN, ReadError, UnsupportedModelError
 from cudnn_convert.graph import ops
 from cudnn_convert.model import Model, Signature
 from cudnn_convert.read import checks
+from cudnn_convert.read.arrays.containers import read_head
 
 KIND: Final = "frozen graph"
 TAGS: Final = False
@@ -46,10 +47,7 @@ def recognise(path: Path) -> Path | None:
 
     Returns None otherwise.
     """
-    if not path.is_file():
-        return None
-    with path.open("rb") as stream:
-        head = stream.read(_HEAD)
+    head = read_head(path, _HEAD)
     return path if _TEXT.match(head) or _is_binary(head) else None
 
 

@@ -67,10 +67,7 @@ def recognise(path: Path) -> ArrayFiles | None:
 
     A model of CNTK 1 too: `read` refuses it.
     """
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
+    head = containers.read_head(path, _HEAD)
     begin = head[8:] if head.startswith(_SPLIT) else head
     return ArrayFiles(path, (path,)) if _BEGIN.match(begin) or head.startswith(_LEGACY) else None
 

@@ -71,6 +71,14 @@ class PackedTensor:
         return values.astype(self.dtype, copy=False).reshape(self.shape)
 
 
+def read_head(path: Path, size: int) -> bytes:
+    """Return the first bytes of a file, at most `size`; anything else has none. Raises OSError."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(size)
+
+
 def list_members(path: Path) -> list[str]:
     """List the names in a zip; another file has none."""
     try:

@@ -63,10 +63,7 @@ _UNPACKED: Final = "save the arrays of its layers"
 
 def recognise(path: Path) -> ArrayFiles | None:
     """Return the parameter file at `path`, and the checkpoint's symbol if there."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        head = file.read(len(_MAGIC))
+    head = containers.read_head(path, len(_MAGIC))
     if head != _MAGIC:
         return None
     match = _EPOCH.fullmatch(path.name)

@@ -42,8 +42,7 @@ def recognise(path: Path) -> ArrayFiles | None:
     """Return the safetensors file at `path`, or those of a folder."""
     if not path.is_file():
         return containers.list_folder(path, _SUFFIX, alone=False)
-    with path.open("rb") as file:
-        head = file.read(_LENGTH + 1)
+    head = containers.read_head(path, _LENGTH + 1)
     size = int.from_bytes(head[:_LENGTH], "little")
     return ArrayFiles(path, (path,)) if head[_LENGTH:] == b"{" and size < path.stat().st_size else None
 
