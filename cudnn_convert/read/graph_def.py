@@ -31,6 +31,7 @@ from cudnn_convert.graph import ops
 from cudnn_convert.model import Model, Signature
 from cudnn_convert.read import checks
 from cudnn_convert.read.arrays.containers import read_head
+from cudnn_convert.read.tensorbundle.tables import varint
 
 KIND: Final = "frozen graph"
 TAGS: Final = False
@@ -39,6 +40,8 @@ _TEXT: Final = re.compile(rb"\s*(?:#[^\n]*\n\s*)*(?:node|versions|library)\s*:?\
 _OP: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_.>]*")
 #: The tags of fields 1 and 2 of a message: a graph's first node, a node's name and op.
 _FIRST, _SECOND = 0x0A, 0x12
+#: The most bytes of a length.
+_LONGEST: Final = 5
 _SHOWN: Final = 3
 
 
@@ -48,10 +51,10 @@ def recognise(path: Path) -> Path | None:
     Returns None otherwise.
     """
     head = read_head(path, _HEAD)
-    return path if _TEXT.match(head) or _is_binary(head) else None
+    return path if _TEXT.match(head) or _is_binary(memoryview(head)) else None
 
 
-def _is_binary(head: bytes) -> bool:
+def _is_binary(head: memoryview) -> bool:
     """Return True if the bytes begin like a binary GraphDef.
 
     That is field 1 that contains a name and an op name.
@@ -65,17 +68,11 @@ def _is_binary(head: bytes) -> bool:
     return name > 0 and bool(_OP.fullmatch(head[start : start + op]))
 
 
-def _length(data: bytes, offset: int, tag: int) -> tuple[int, int]:
+def _length(data: memoryview, offset: int, tag: int) -> tuple[int, int]:
     """Return the content length and offset of the field `tag` at `offset`. Raises ValueError."""
     if data[offset] != tag:
         raise ValueError(f"no field {tag}")
-    length = 0
-    for shift in range(0, 35, 7):
-        offset += 1
-        length |= (data[offset] & 0x7F) << shift
-        if data[offset] < 0x80:
-            return length, offset + 1
-    raise ValueError("a length without an end")
+    return varint(data[: offset + 1 + _LONGEST], offset + 1)
 
 
 def read(path: Path) -> Model:
