@@ -9,7 +9,7 @@ Source: tensorflow v2.21.0 core/framework/op_def.proto (AttrDef), node_def_util.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -151,10 +151,14 @@ def _size(nodes: Any, sizes: Mapping[str, int]) -> int:
     return sum(1 + sum(sizes.get(callee, 0) for callee in callees(node)) for node in nodes)
 
 
+def join_first(names: Sequence[str]) -> str:
+    """Join the first of some names, and say how many follow."""
+    shown = ", ".join(names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+
+
 def _join_names(names: Iterable[str]) -> str:
-    all_names = [*names]
-    shown = ", ".join(map(_show, all_names[:_SHOWN]))
-    return f"{shown} and {len(all_names) - _SHOWN} more" if len(all_names) > _SHOWN else shown
+    return join_first([*map(_show, names)])
 
 
 def _show(name: str) -> str:

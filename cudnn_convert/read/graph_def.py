@@ -42,7 +42,6 @@ _OP: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_.>]*")
 _FIRST, _SECOND = 0x0A, 0x12
 #: The most bytes of a length.
 _LONGEST: Final = 5
-_SHOWN: Final = 3
 
 
 def recognise(path: Path) -> Path | None:
@@ -80,9 +79,9 @@ def read(path: Path) -> Model:
     graph = _parse(path)
     left = [node.name for node in graph.node if node.op in ops.VARIABLES]
     if left:
-        shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
         cure = f"freeze the graph, or convert its checkpoint with --architecture {path}"
-        reason = f"graph: expected constants in the place of variables, found the variables {shown}; {cure}"
+        listed = checks.join_first(left)
+        reason = f"graph: expected constants in the place of variables, found the variables {listed}; {cure}"
         raise UnsupportedModelError(path, [reason])
     return Model(path, KIND, graph, {}, assets=beside(graph, path.parent))
 

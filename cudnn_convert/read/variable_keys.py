@@ -29,7 +29,6 @@ from cudnn_convert.read import checks, tensorbundle
 
 _HANDS_ON: Final = frozenset({"Identity", "Reshape"})
 _ALL: Final = re.compile(r"(.*/)?restore_all(_\d+)?")
-_SHOWN: Final = 3
 #: Digits of an output number: no op has so many outputs.
 _DIGITS: Final = 10
 
@@ -91,8 +90,7 @@ def _notes(keys: Mapping[str, str], tensors: Mapping[str, tensorbundle.Checkpoin
     """Yield a note on variables with an own entry, but restored from another key."""
     both = [f"{name} from {key}" for name, key in sorted(keys.items()) if name in tensors]
     if both:
-        more = f" and {len(both) - _SHOWN} more" if len(both) > _SHOWN else ""
-        listed = f"{', '.join(both[:_SHOWN])}{more}"
+        listed = checks.join_first(both)
         yield f"values restored as the graph's saver does, not by the variables' own names: {listed}"
 
 
