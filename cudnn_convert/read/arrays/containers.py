@@ -7,6 +7,7 @@ Where every array is a vector, each is taken for a parameter blob.
 import math
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,11 +113,8 @@ _SHARD: Final = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.\w+", re.AS
 
 def require_whole(source: ArrayFiles) -> None:
     """Raise ReadError for a part of the files of one model, by their names."""
-    shards: dict[tuple[str, int], int] = {}
-    for file in source.files:
-        if match := _SHARD.fullmatch(file.name):
-            key = match["stem"], int(match["count"])
-            shards[key] = shards.get(key, 0) + 1
+    matches = (_SHARD.fullmatch(file.name) for file in source.files)
+    shards = Counter((match["stem"], int(match["count"])) for match in matches if match)
     for (stem, count), seen in shards.items():
         if seen != count:
             is_folder = source.path not in source.files
