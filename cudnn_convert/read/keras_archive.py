@@ -23,6 +23,7 @@ from cudnn_convert.errors import AGAIN, ReadError, UnsupportedModelError
 from cudnn_convert.keras.config import layer_tree, validate
 from cudnn_convert.model import Architecture, KerasFile, Model, Tensor
 from cudnn_convert.read import hdf5
+from cudnn_convert.read.arrays import containers
 from cudnn_convert.read.hdf5 import Store
 from cudnn_convert.text import first_line
 
@@ -41,13 +42,8 @@ def recognise(path: Path) -> Path | None:
 
     Returns None otherwise.
     """
-    if not path.is_file():
-        return None
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return path if {_CONFIG, _WEIGHTS} <= set(archive.namelist()) else None
-    except (zipfile.BadZipFile, RuntimeError, ValueError):
-        return None
+    names = containers.list_members(path) if path.is_file() else []
+    return path if {_CONFIG, _WEIGHTS} <= {*names} else None
 
 
 def read(path: Path) -> Model:
