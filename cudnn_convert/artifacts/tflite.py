@@ -411,9 +411,8 @@ def provenance(path: Path) -> dict[str, Any] | None:
     try:
         text = tflite_provenance(path)
     except (struct.error, IndexError, TypeError, ValueError, AssertionError, AttributeError) as cause:
-        raise ReadError(
-            path, "file", expected="a TensorFlow Lite model", found="a file that is not one"
-        ) from cause
+        expected, actual = "a TensorFlow Lite model", "a file that is not one"
+        raise ReadError(path, "file", expected=expected, found=actual) from cause
     return None if text is None else runners.parse_provenance(path, text)
 
 

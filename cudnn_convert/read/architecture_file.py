@@ -45,12 +45,8 @@ def read_config(path: Path) -> Mapping[str, Any]:
     else:
         config = hdf5.parse_json(path, "model.json", content)
     if "class_name" not in config or "config" not in config:
-        raise ReadError(
-            path,
-            "model.json",
-            expected="class_name and config, as model.to_json() writes them",
-            found="a file without them",
-        )
+        expected = "class_name and config, as model.to_json() writes them"
+        raise ReadError(path, "model.json", expected=expected, found="a file without them")
     validate.require(path, "model.json", config)
     return config
 

@@ -214,11 +214,8 @@ def _meta_graph(path: Path) -> Any:
     try:
         meta.ParseFromString(path.read_bytes())
     except DecodeError as cause:
-        actual_file, advice = (
-            "a damaged or incomplete one",
-            f"{AGAIN}, or move it away to take the weights alone",
-        )
-        raise ReadError(path, "file", expected="a MetaGraphDef", found=actual_file, advice=advice) from cause
+        actual, advice = "a damaged or incomplete one", f"{AGAIN}, or move it away to take the weights alone"
+        raise ReadError(path, "file", expected="a MetaGraphDef", found=actual, advice=advice) from cause
     if not meta.graph_def.node:
         raise ReadError(path, "graph_def", expected="nodes", found="none", advice=AGAIN)
     checks.require(path, meta.graph_def)

@@ -113,13 +113,9 @@ def _require_stored(path: Path, where: str, tensor: Any) -> None:
         raise ReadError(path, where, expected="a shape of known sizes", found=f"{sizes}")
     claimed = prod(sizes) * _LARGEST
     if context.is_bomb(claimed, tensor.ByteSize()):
-        actual, advice = (
-            f"{claimed // _LARGEST} values in {tensor.ByteSize()} bytes",
-            context.raising(claimed),
-        )
-        raise ReadError(
-            path, where, expected="as many bytes as the values of its shape need", found=actual, advice=advice
-        )
+        expected = "as many bytes as the values of its shape need"
+        actual = f"{claimed // _LARGEST} values in {tensor.ByteSize()} bytes"
+        raise ReadError(path, where, expected=expected, found=actual, advice=context.raising(claimed))
 
 
 def _require_finite(path: Path, graph: Any) -> None:

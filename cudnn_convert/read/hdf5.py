@@ -107,6 +107,7 @@ def _steps(stream: BinaryIO, offset: int, size: int) -> Iterator[int]:
 
 
 _ONE_FILE: Final = "save the model as one file"
+_READABLE: Final = "a readable HDF5 file"
 
 
 def is_hdf5(path: Path) -> bool:
@@ -138,9 +139,7 @@ class Store:
         with self.path.open("rb") if self.content is None else io.BytesIO(self.content) as stream:
             damage = fault(stream)
         if damage is not None:
-            raise ReadError(
-                self.path, self.where, expected="a readable HDF5 file", found=damage, advice=AGAIN
-            )
+            raise ReadError(self.path, self.where, expected=_READABLE, found=damage, advice=AGAIN)
         return self
 
     @contextmanager
@@ -158,8 +157,7 @@ class Store:
             *(RuntimeError, ValueError, TypeError, MemoryError, AttributeError),  # raised for other damage
         ) as cause:
             first = first_line(cause).strip("'\"")
-            expected = "a readable HDF5 file"
-            raise ReadError(self.path, self.where, expected=expected, found=first, advice=AGAIN) from cause
+            raise ReadError(self.path, self.where, expected=_READABLE, found=first, advice=AGAIN) from cause
 
 
 @dataclass(frozen=True, slots=True)

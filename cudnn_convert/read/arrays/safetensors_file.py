@@ -66,10 +66,8 @@ def _check_index(source: ArrayFiles) -> None:
             raise ReadError(index, "file", expected=expected, found="none", advice=AGAIN) from cause
         if source.path not in source.files and (others := listed ^ names):
             actual = f"{min(others)} {'missing' if min(others) in listed else 'beside them'}"
-            expected, advice = (
-                f"the files that {index.name} lists",
-                "put the files of one model into a folder",
-            )
+            expected = f"the files that {index.name} lists"
+            advice = "put the files of one model into a folder"
             raise ReadError(folder, "shards", expected=expected, found=actual, advice=advice)
         if names < listed:
             expected, advice = f"all files that {index.name} lists", f"give the folder {folder}"

@@ -147,11 +147,8 @@ def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
     numbers = {(int(match[1]), int(match[2])) for match in matches if match}
     counts = sorted({count for _, count in numbers})
     if len(counts) > 1:
-        expected, several = (
-            "the files of one save",
-            f"files of saves in {' and '.join(map(str, counts))} parts",
-        )
-        advice = "copy one save to a folder of its own"
+        expected, advice = "the files of one save", "copy one save to a folder of its own"
+        several = f"files of saves in {' and '.join(map(str, counts))} parts"
         raise ReadError(prefix, "checkpoint", expected=expected, found=several, advice=advice)
     for number in range(counts[0]):
         if (number, counts[0]) not in numbers:
