@@ -501,8 +501,8 @@ def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
 
     Tensor names serve where it has no signature.
     """
-    files = [path] if path.is_file() else [file for _, file in runners.files_of(path, ".tflite")]
-    return [_interface(file, file.stem if path.is_dir() else SERVING) for file in files]
+    files = runners.files_of(path, ".tflite")
+    return [_interface(file, file.stem if path.is_dir() else SERVING) for _, file in files]
 
 
 def _interface(file: Path, name: str) -> runners.Interface:
