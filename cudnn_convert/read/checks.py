@@ -192,14 +192,12 @@ def node_fault(node: Any, *, is_template: bool) -> str | None:
     if inputs < least:
         return f"{inputs} inputs where {least} are needed"
     for name, kind, wanted, is_needed in attributes:
-        if name not in node.attr:
-            if is_needed:
-                return f"no {kind} for {name}"
-            continue
-        field = node.attr[name].WhichOneof("value")
-        if field != wanted and not (is_template and field == _TOLD_LATER):
-            return f"no {kind} for {name}"
-        if not _is_value(field, node.attr[name], is_read=node.op in _READ):
+        is_sound = not is_needed
+        if name in node.attr:
+            field = node.attr[name].WhichOneof("value")
+            is_kind = field == wanted or (is_template and field == _TOLD_LATER)
+            is_sound = is_kind and _is_value(field, node.attr[name], is_read=node.op in _READ)
+        if not is_sound:
             return f"no {kind} for {name}"
     return _fault_of_value(node) if node.op == "Const" else None
 
