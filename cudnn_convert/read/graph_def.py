@@ -19,7 +19,7 @@ core/ops/lookup_ops.cc (InitializeTableFromTextFileV2: table, then the file's na
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
@@ -158,10 +158,6 @@ def initializers(meta: Any) -> tuple[str, ...]:
     for key in _COLLECTIONS:
         if key in meta.collection_def:
             names += meta.collection_def[key].node_list.value
-    return _ops(names)
-
-
-def _ops(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.partition(":")[0] for name in names))
 
 
