@@ -28,11 +28,8 @@ _LENGTH: Final = 8
 _TYPES: Final[Mapping[str, Any]] = MappingProxyType(
     {
         **{"BOOL": np.bool_, "F64": np.float64, "F32": np.float32, "F16": np.float16},
-        **{
-            f"{kind[0].upper()}{bits}": f"{kind}{bits}"
-            for kind in ("int", "uint")
-            for bits in (8, 16, 32, 64)
-        },
+        **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+        **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
         **{"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2},
     }
 )
