@@ -48,24 +48,21 @@ def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str])
         raise ReadError(path, where, expected="nodes of different names", found=f"{_join_names(twice)} twice")
     inputs = {node.name: [_op(name) for name in node.input] for node in nodes}
     known = {*names, *arguments}
-    lost = [
-        f"{name} without its input {_show(op)}"
-        for name, above in inputs.items()
-        for op in above
-        if op not in known
-    ]
+    unknown = ((name, op) for name, above in inputs.items() for op in above if op not in known)
+    lost = [f"{name} without its input {_show(op)}" for name, op in unknown]
     if lost:
         raise ReadError(path, where, expected="nodes with all their inputs", found=_join_names(lost))
     back = {node.name for node in nodes if node.op in ops.NEXT_ITERATIONS}
     if circle := _circle({name: [op for op in above if op not in back] for name, above in inputs.items()}):
         raise ReadError(path, where, expected="inputs that form no circle", found=f"a circle: {circle}")
     for node in nodes:
+        label = f"{where}: {_show(node.name)}"
         if fault := node_fault(node, is_template=where != "graph"):
             expected = f"a {_show(node.op)} as TensorFlow writes it"
-            raise ReadError(path, f"{where}: {_show(node.name)}", expected=expected, found=fault)
-        _require_countable(path, f"{where}: {_show(node.name)}", node)
+            raise ReadError(path, label, expected=expected, found=fault)
+        _require_countable(path, label, node)
         if node.op == "Const":
-            _require_stored(path, f"{where}: {_show(node.name)}", node.attr["value"].tensor)
+            _require_stored(path, label, node.attr["value"].tensor)
 
 
 def strings(node: Any) -> list[str]:
