@@ -63,7 +63,7 @@ def operator_kind(model: Any, op: Any) -> int:
 
 
 def read_floats(model: Any, tensor: Any) -> Array:
-    """Return a constant of float32, or of int8 times its scale, as float32."""
+    """Return a constant of float32, or of int8 times the scale, as float32."""
     data = bytes(bytearray(model.buffers[tensor.buffer].data))
     is_float = tensor.type == schema.TensorType.FLOAT32
     value: Array = np.frombuffer(data, "<f4" if is_float else "i1").reshape(tensor.shape)
@@ -239,7 +239,7 @@ _UNIONS: Final = {
 
 
 def _list(owner: Any, name: str) -> list[Any]:
-    """Return the tables of a vector `name`, each through its generated reader."""
+    """Return the tables of the vector `name`."""
     return [getattr(owner, name)(k) for k in range(getattr(owner, f"{name}Length")())]
 
 

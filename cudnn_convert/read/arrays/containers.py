@@ -73,7 +73,10 @@ class PackedTensor:
 
 
 def read_head(path: Path, size: int) -> bytes:
-    """Return the first bytes of a file, at most `size`; anything else has none. Raises OSError."""
+    """Return the first bytes of a file, at most `size`. Raises OSError.
+
+    They are empty for a path that is no file.
+    """
     if not path.is_file():
         return b""
     with path.open("rb") as file:

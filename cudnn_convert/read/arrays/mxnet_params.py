@@ -260,7 +260,7 @@ def _judge(
 def _compare(
     model: Model, own: CanonicalParameters, fused: FusedOp, keys: Sequence[str]
 ) -> CanonicalParameters:
-    """Return the recurrence in the mode of an op. Raises ReadError for other sizes."""
+    """Return the recurrence in the mode of an op. Raises ReadError for misfit sizes."""
 
     def refuse(expected: str, actual: str) -> ReadError:
         return ReadError(model.path, fused.name, expected=expected, found=actual, advice=_APART)

@@ -52,7 +52,7 @@ def read(source: ArrayFiles) -> Model:
 
 
 def _check_index(source: ArrayFiles) -> None:
-    """Raise ReadError where an index beside the files lists others."""
+    """Raise ReadError where an index beside the files lists different files."""
     folder = source.path if source.path.is_dir() else source.path.parent
     names = {file.name for file in source.files}
     for index in sorted(folder.glob(f"*{_SUFFIX}.index.json")):

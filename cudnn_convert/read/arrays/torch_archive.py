@@ -198,7 +198,7 @@ class Archive:
         return View(member, claim.offset, claim.shape, claim.strides, dtype)
 
     def _is_swapped(self) -> bool:
-        """Return True if numbers have the other order of bytes.
+        """Return True if numbers are byte-swapped.
 
         A file before PyTorch 2.0 does not say it.
         """

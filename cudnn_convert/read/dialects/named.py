@@ -128,7 +128,7 @@ def _parameters(own: _Set) -> CanonicalParameters:
 
 
 def _compare(own: _Set, described: Mapping[str, Any], sizes: Sizes) -> None:
-    """Raise ReadError where the description has other sizes than the arrays."""
+    """Raise ReadError where the description and the arrays differ in sizes."""
     for key in ("layers", "directions", "units", "input_size", "projection", "skip_input"):
         if described.get(key) != getattr(sizes, key):
             raise own.refuse(key, f"{getattr(sizes, key)}, as the arrays have it", described.get(key))

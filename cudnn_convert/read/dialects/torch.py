@@ -86,7 +86,10 @@ def _refuse_parts(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Module:
-    """The tensors of a module by key without its path; `layered` as their names have a layer."""
+    """The tensors of a module by key, without the module's path.
+
+    `layered`: the names have a layer.
+    """
 
     path: Path
     prefix: str
