@@ -238,7 +238,7 @@ _UNIONS: Final = {
 }
 
 
-def _list(owner: Any, name: str) -> list[Any]:
+def _list_tables(owner: Any, name: str) -> list[Any]:
     """Return the tables of the vector `name`."""
     return [getattr(owner, name)(k) for k in range(getattr(owner, f"{name}Length")())]
 
@@ -270,30 +270,30 @@ def _unions() -> Mapping[str, Mapping[int, type]]:
 
 def _require_numbers(model: Any, data: bytes) -> None:
     """Check the range of every index of a buffer, tensor, op or subgraph."""
-    buffers = _list(model, "Buffers")
+    buffers = _list_tables(model, "Buffers")
     for buffer in buffers:
         _require_within("a buffer", buffer.Offset(), buffer.Size(), data)
     # a schema without them is of a runtime that cannot read them
     if hasattr(model, "ExternalBuffersLength") and model.ExternalBuffersLength():
         raise FlatbufferError("values in other files")
-    graphs = _list(model, "Subgraphs")
+    graphs = _list_tables(model, "Subgraphs")
     if not graphs:
         raise FlatbufferError("no subgraph")
-    for entry in _list(model, "Metadata"):
+    for entry in _list_tables(model, "Metadata"):
         _require_one("a buffer of metadata", [entry.Buffer()], len(buffers))
-    for signature in _list(model, "SignatureDefs"):
+    for signature in _list_tables(model, "SignatureDefs"):
         _require_signature(signature, graphs)
     called: list[set[int]] = []
     for graph in graphs:
         count = graph.TensorsLength()
         _require_one("an input", _numbers(graph.InputsAsNumpy()), count)
         _require_one("an output", _numbers(graph.OutputsAsNumpy()), count)
-        for tensor in _list(graph, "Tensors"):
+        for tensor in _list_tables(graph, "Tensors"):
             _require_one("a buffer of a tensor", [tensor.Buffer()], len(buffers))
             if tensor.Type() == schema.TensorType.STRING:
                 _require_texts(_content(buffers[tensor.Buffer()]))
         called.append(set())
-        for operator in _list(graph, "Operators"):
+        for operator in _list_tables(graph, "Operators"):
             _require_one("an op", [operator.OpcodeIndex()], model.OperatorCodesLength())
             _require_within(
                 "options", operator.LargeCustomOptionsOffset(), operator.LargeCustomOptionsSize(), data
@@ -332,7 +332,7 @@ def _require_signature(signature: Any, graphs: Sequence[Any]) -> None:
         raise FlatbufferError("a signature without a name")
     _require_one("a signature's subgraph", [signature.SubgraphIndex()], len(graphs))
     count = graphs[signature.SubgraphIndex()].TensorsLength()
-    ends = _list(signature, "Inputs") + _list(signature, "Outputs")
+    ends = _list_tables(signature, "Inputs") + _list_tables(signature, "Outputs")
     if any(end.Name() is None for end in ends):
         raise FlatbufferError("an input or output of a signature without a name")
     _require_one("a tensor of a signature", [end.TensorIndex() for end in ends], count)
@@ -387,7 +387,7 @@ _FLEX: Final = b"Flex"
 def flex_ops(path: Path) -> tuple[str, ...]:
     """Return the ops of a file in need of TensorFlow's own kernels, by TensorFlow's names."""
     model = schema.Model.GetRootAs(path.read_bytes(), 0)
-    codes = (code.CustomCode() or b"" for code in _list(model, "OperatorCodes"))
+    codes = (code.CustomCode() or b"" for code in _list_tables(model, "OperatorCodes"))
     return tuple(sorted(code[len(_FLEX) :].decode() for code in codes if code.startswith(_FLEX)))
 
 
@@ -401,7 +401,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
         if content[4:8] != _IDENTIFIER:
             raise FlatbufferError(f"the identifier {content[4:8]!r}")
         model = schema.Model.GetRootAs(content, 0)
-        entries = (entry for entry in _list(model, "Metadata") if entry.Name() == TFLITE_KEY.encode())
+        entries = (entry for entry in _list_tables(model, "Metadata") if entry.Name() == TFLITE_KEY.encode())
         if (metadata := next(entries, None)) is None:
             return None
         text = model.Buffers(metadata.Buffer()).DataAsNumpy().tobytes().decode()
@@ -468,8 +468,8 @@ def _open(file: Path, part: Part) -> runners.Runner:
 def _has_variables(file: Path) -> bool:
     """Return True if a file keeps states of fused ops in variable tensors."""
     model = schema.Model.GetRootAs(file.read_bytes(), 0)
-    tensors = (tensor for graph in _list(model, "Subgraphs") for tensor in _list(graph, "Tensors"))
-    return any(tensor.IsVariable() for tensor in tensors)
+    graphs = _list_tables(model, "Subgraphs")
+    return any(tensor.IsVariable() for graph in graphs for tensor in _list_tables(graph, "Tensors"))
 
 
 def _by_tensors(path: Path, interpreter: Any, part: Part) -> runners.Runner:
