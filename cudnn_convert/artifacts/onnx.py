@@ -123,8 +123,8 @@ def as_runner(session: Any, path: Path, part: Part) -> runners.Runner:
 
 def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
     """List an interface for each file, by the graph's input and output names."""
-    files = [path] if path.is_file() else [file for _, file in runners.files_of(path, ".onnx")]
-    return [_interface(file, file.stem if path.is_dir() else SERVING) for file in files]
+    files = runners.files_of(path, ".onnx")
+    return [_interface(file, file.stem if path.is_dir() else SERVING) for _, file in files]
 
 
 def _interface(file: Path, name: str) -> runners.Interface:

@@ -113,10 +113,8 @@ def parse_provenance(path: Path, text: Any) -> dict[str, Any]:
 
 
 def _foreign(path: Path) -> ReadError:
-    expected = "JSON as this tool writes it"
-    return ReadError(
-        path, "provenance", expected=expected, found="content that is damaged or of another program"
-    )
+    expected, actual = "JSON as this tool writes it", "content that is damaged or of another program"
+    return ReadError(path, "provenance", expected=expected, found=actual)
 
 
 #: Takes arrays by signature key, gives arrays by signature key.

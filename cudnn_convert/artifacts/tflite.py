@@ -13,7 +13,7 @@ lite/tools/verifier.cc, lite/string_util.h.
 
 import struct
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -63,7 +63,7 @@ def operator_kind(model: Any, op: Any) -> int:
 
 
 def read_floats(model: Any, tensor: Any) -> Array:
-    """Return a constant of float32, or of int8 times its scale, as float32."""
+    """Return a constant of float32, or of int8 times the scale, as float32."""
     data = bytes(bytearray(model.buffers[tensor.buffer].data))
     is_float = tensor.type == schema.TensorType.FLOAT32
     value: Array = np.frombuffer(data, "<f4" if is_float else "i1").reshape(tensor.shape)
@@ -238,6 +238,11 @@ _UNIONS: Final = {
 }
 
 
+def _list_tables(owner: Any, name: str) -> list[Any]:
+    """Return the tables of the vector `name`."""
+    return [getattr(owner, name)(k) for k in range(getattr(owner, f"{name}Length")())]
+
+
 def check_model(path: Path) -> None:
     """Raise ReadError unless a file is a sound model."""
     data = path.read_bytes()
@@ -265,40 +270,37 @@ def _unions() -> Mapping[str, Mapping[int, type]]:
 
 def _require_numbers(model: Any, data: bytes) -> None:
     """Check the range of every index of a buffer, tensor, op or subgraph."""
-    buffers = [model.Buffers(k) for k in range(model.BuffersLength())]
+    buffers = _list_tables(model, "Buffers")
     for buffer in buffers:
         _require_within("a buffer", buffer.Offset(), buffer.Size(), data)
     # a schema without them is of a runtime that cannot read them
     if hasattr(model, "ExternalBuffersLength") and model.ExternalBuffersLength():
         raise FlatbufferError("values in other files")
-    graphs = [model.Subgraphs(k) for k in range(model.SubgraphsLength())]
+    graphs = _list_tables(model, "Subgraphs")
     if not graphs:
         raise FlatbufferError("no subgraph")
-    for k in range(model.MetadataLength()):
-        _require_one("a buffer of metadata", [model.Metadata(k).Buffer()], len(buffers))
-    for k in range(model.SignatureDefsLength()):
-        _require_signature(model.SignatureDefs(k), graphs)
+    for entry in _list_tables(model, "Metadata"):
+        _require_one("a buffer of metadata", [entry.Buffer()], len(buffers))
+    for signature in _list_tables(model, "SignatureDefs"):
+        _require_signature(signature, graphs)
     called: list[set[int]] = []
     for graph in graphs:
         count = graph.TensorsLength()
         _require_one("an input", _numbers(graph.InputsAsNumpy()), count)
         _require_one("an output", _numbers(graph.OutputsAsNumpy()), count)
-        for k in range(count):
-            tensor = graph.Tensors(k)
+        for tensor in _list_tables(graph, "Tensors"):
             _require_one("a buffer of a tensor", [tensor.Buffer()], len(buffers))
             if tensor.Type() == schema.TensorType.STRING:
                 _require_texts(_content(buffers[tensor.Buffer()]))
         called.append(set())
-        for k in range(graph.OperatorsLength()):
-            operator = graph.Operators(k)
+        for operator in _list_tables(graph, "Operators"):
             _require_one("an op", [operator.OpcodeIndex()], model.OperatorCodesLength())
             _require_within(
                 "options", operator.LargeCustomOptionsOffset(), operator.LargeCustomOptionsSize(), data
             )
-            inputs = [number for number in _numbers(operator.InputsAsNumpy()) if number != _NONE]
-            inner = [number for number in _numbers(operator.IntermediatesAsNumpy()) if number != _NONE]
-            outputs = _numbers(operator.OutputsAsNumpy())
-            _require_one("a tensor of an op", [*inputs, *inner, *outputs], count)
+            optional = _numbers(operator.InputsAsNumpy()) + _numbers(operator.IntermediatesAsNumpy())
+            taken = [number for number in optional if number != _NONE]
+            _require_one("a tensor of an op", taken + _numbers(operator.OutputsAsNumpy()), count)
             subgraphs = [*_subgraphs(operator)]
             _require_one("a subgraph of an op", subgraphs, len(graphs))
             called[-1].update(subgraphs)
@@ -325,13 +327,12 @@ def _require_within(what: str, offset: int, size: int, data: bytes) -> None:
         raise FlatbufferError(f"{what} of {size} bytes at {offset} of {len(data)}")
 
 
-def _require_signature(signature: Any, graphs: Collection[Any]) -> None:
+def _require_signature(signature: Any, graphs: Sequence[Any]) -> None:
     if signature.SignatureKey() is None:
         raise FlatbufferError("a signature without a name")
     _require_one("a signature's subgraph", [signature.SubgraphIndex()], len(graphs))
-    count = [*graphs][signature.SubgraphIndex()].TensorsLength()
-    ends = [signature.Inputs(k) for k in range(signature.InputsLength())]
-    ends += [signature.Outputs(k) for k in range(signature.OutputsLength())]
+    count = graphs[signature.SubgraphIndex()].TensorsLength()
+    ends = _list_tables(signature, "Inputs") + _list_tables(signature, "Outputs")
     if any(end.Name() is None for end in ends):
         raise FlatbufferError("an input or output of a signature without a name")
     _require_one("a tensor of a signature", [end.TensorIndex() for end in ends], count)
@@ -357,10 +358,8 @@ def _require_texts(content: bytes) -> None:
 
 def _subgraphs(operator: Any) -> Iterator[int]:
     """Yield the subgraphs named in an op's options."""
-    for name, number, options in (
-        ("BuiltinOptions", operator.BuiltinOptionsType(), operator.BuiltinOptions()),
-        ("BuiltinOptions2", operator.BuiltinOptions2Type(), operator.BuiltinOptions2()),
-    ):
+    for name in ("BuiltinOptions", "BuiltinOptions2"):
+        number, options = getattr(operator, f"{name}Type")(), getattr(operator, name)()
         if options is not None and (reader := _unions()[name].get(number)) is not None:
             operator_reader: Any = reader()
             operator_reader.Init(options.Bytes, options.Pos)
@@ -388,33 +387,28 @@ _FLEX: Final = b"Flex"
 def flex_ops(path: Path) -> tuple[str, ...]:
     """Return the ops of a file in need of TensorFlow's own kernels, by TensorFlow's names."""
     model = schema.Model.GetRootAs(path.read_bytes(), 0)
-    codes = (model.OperatorCodes(k).CustomCode() or b"" for k in range(model.OperatorCodesLength()))
+    codes = (code.CustomCode() or b"" for code in _list_tables(model, "OperatorCodes"))
     return tuple(sorted(code[len(_FLEX) :].decode() for code in codes if code.startswith(_FLEX)))
 
 
-def tflite_provenance(path: Path) -> str | None:
-    """Read the provenance stored by `write`.
+def provenance(path: Path) -> dict[str, Any] | None:
+    """Return the provenance in the metadata.
 
-    Returns None in a file of another tool. Raises ValueError where the file is no model.
+    Returns None in a file of another tool. Raises ReadError.
     """
     content = path.read_bytes()
-    if content[4:8] != _IDENTIFIER:
-        raise ValueError(f"{path}: expected the file identifier {_IDENTIFIER!r}, found {content[4:8]!r}")
-    model = schema.Model.GetRootAs(content, 0)
-    entries = [model.Metadata(k) for k in range(model.MetadataLength())]
-    metadata = next((entry for entry in entries if entry.Name() == TFLITE_KEY.encode()), None)
-    return None if metadata is None else model.Buffers(metadata.Buffer()).DataAsNumpy().tobytes().decode()
-
-
-def provenance(path: Path) -> dict[str, Any] | None:
-    """Return the provenance in the metadata."""
     try:
-        text = tflite_provenance(path)
+        if content[4:8] != _IDENTIFIER:
+            raise FlatbufferError(f"the identifier {content[4:8]!r}")
+        model = schema.Model.GetRootAs(content, 0)
+        entries = (entry for entry in _list_tables(model, "Metadata") if entry.Name() == TFLITE_KEY.encode())
+        if (metadata := next(entries, None)) is None:
+            return None
+        text = model.Buffers(metadata.Buffer()).DataAsNumpy().tobytes().decode()
     except (struct.error, IndexError, TypeError, ValueError, AssertionError, AttributeError) as cause:
-        raise ReadError(
-            path, "file", expected="a TensorFlow Lite model", found="a file that is not one"
-        ) from cause
-    return None if text is None else runners.parse_provenance(path, text)
+        expected, actual = "a TensorFlow Lite model", "a file that is not one"
+        raise ReadError(path, "file", expected=expected, found=actual) from cause
+    return runners.parse_provenance(path, text)
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
@@ -474,8 +468,8 @@ def _open(file: Path, part: Part) -> runners.Runner:
 def _has_variables(file: Path) -> bool:
     """Return True if a file keeps states of fused ops in variable tensors."""
     model = schema.Model.GetRootAs(file.read_bytes(), 0)
-    graphs = (model.Subgraphs(k) for k in range(model.SubgraphsLength()))
-    return any(graph.Tensors(k).IsVariable() for graph in graphs for k in range(graph.TensorsLength()))
+    graphs = _list_tables(model, "Subgraphs")
+    return any(tensor.IsVariable() for graph in graphs for tensor in _list_tables(graph, "Tensors"))
 
 
 def _by_tensors(path: Path, interpreter: Any, part: Part) -> runners.Runner:
@@ -507,8 +501,8 @@ def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
 
     Tensor names serve where it has no signature.
     """
-    files = [path] if path.is_file() else [file for _, file in runners.files_of(path, ".tflite")]
-    return [_interface(file, file.stem if path.is_dir() else SERVING) for file in files]
+    files = runners.files_of(path, ".tflite")
+    return [_interface(file, file.stem if path.is_dir() else SERVING) for _, file in files]
 
 
 def _interface(file: Path, name: str) -> runners.Interface:

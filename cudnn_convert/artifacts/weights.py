@@ -26,9 +26,8 @@ def provenance(path: Path) -> dict[str, Any] | None:
         record = named_weights.file_metadata(path)
     except Exception as cause:  # NumPy's and safetensors' own, several of each
         expected = "weights as --format npz or safetensors writes them"
-        raise ReadError(
-            path, "file", expected=expected, found="a file that is damaged or of another program"
-        ) from cause
+        actual = "a file that is damaged or of another program"
+        raise ReadError(path, "file", expected=expected, found=actual) from cause
     return runners.parse_provenance(path, json.dumps(record)) if record else None
 
 

@@ -167,10 +167,9 @@ def digest_files(path: Path) -> dict[str, str]:
 
 def _array_files(path: Path) -> list[Path]:
     """List the files of a source of arrays, with those beside a file."""
-    known = (
-        _ask(arrays.READERS, path) if (path.is_dir() or path.is_file()) and not _ask(READERS, path) else []
-    )
-    return [file for _, files in known for file in files.files]
+    if not (path.is_dir() or path.is_file()) or _ask(READERS, path):
+        return []
+    return [file for _, files in _ask(arrays.READERS, path) for file in files.files]
 
 
 def _list_digested(path: Path) -> set[Path]:

@@ -45,12 +45,8 @@ def read_config(path: Path) -> Mapping[str, Any]:
     else:
         config = hdf5.parse_json(path, "model.json", content)
     if "class_name" not in config or "config" not in config:
-        raise ReadError(
-            path,
-            "model.json",
-            expected="class_name and config, as model.to_json() writes them",
-            found="a file without them",
-        )
+        expected = "class_name and config, as model.to_json() writes them"
+        raise ReadError(path, "model.json", expected=expected, found="a file without them")
     validate.require(path, "model.json", config)
     return config
 
@@ -70,8 +66,7 @@ def pair_by_order(weights: Weights, config: Mapping[str, Any]) -> tuple[Weights,
     whatever they are called: counters of another process, as in lstm_3, do not matter. Source: keras 2.2.4
     engine/saving.py load_weights_from_hdf5_group.
     """
-    entries = layer_tree.layer_entries(config) if layer_tree.is_model(config) else []
-    names = [layer_tree.layer_name(entry) for entry in entries]
+    names = layer_tree.names(config) if layer_tree.is_model(config) else []
     if {*weights} <= {*names}:
         return weights, ()
     able = list_able(config)

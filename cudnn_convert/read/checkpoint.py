@@ -196,11 +196,11 @@ def _of_other_steps(prefix: Path) -> tuple[str, ...]:
     if step is None:
         return ()
     pattern = f"{escape(step['name'])}-*.meta"
-    metas = [path for path in prefix.parent.glob(pattern) if _STEP.fullmatch(path.name.removesuffix(".meta"))]
-    if not metas:
+    matches = ((_STEP.fullmatch(path.stem), path) for path in prefix.parent.glob(pattern))
+    steps = {int(match["step"]): path for match, path in matches if match}
+    if not steps:
         return ()
     # The nearest step before it, else the first after it, is the likeliest to be of the same graph.
-    steps = {int(path.name.removesuffix(".meta").rpartition("-")[2]): path for path in metas}
     before = [number for number in steps if number < int(step["step"])]
     nearest = steps[max(before) if before else min(steps)]
     copy = shlex.join(["cp", str(nearest), f"{prefix}.meta"])
@@ -214,11 +214,8 @@ def _meta_graph(path: Path) -> Any:
     try:
         meta.ParseFromString(path.read_bytes())
     except DecodeError as cause:
-        actual_file, advice = (
-            "a damaged or incomplete one",
-            f"{AGAIN}, or move it away to take the weights alone",
-        )
-        raise ReadError(path, "file", expected="a MetaGraphDef", found=actual_file, advice=advice) from cause
+        actual, advice = "a damaged or incomplete one", f"{AGAIN}, or move it away to take the weights alone"
+        raise ReadError(path, "file", expected="a MetaGraphDef", found=actual, advice=advice) from cause
     if not meta.graph_def.node:
         raise ReadError(path, "graph_def", expected="nodes", found="none", advice=AGAIN)
     checks.require(path, meta.graph_def)

@@ -9,8 +9,10 @@ Source: tensorflow v2.21.0 core/framework/op_def.proto (AttrDef), node_def_util.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from math import isfinite, prod
 from pathlib import Path
 from typing import Any, Final
@@ -46,24 +48,21 @@ def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str])
         raise ReadError(path, where, expected="nodes of different names", found=f"{_join_names(twice)} twice")
     inputs = {node.name: [_op(name) for name in node.input] for node in nodes}
     known = {*names, *arguments}
-    lost = [
-        f"{name} without its input {_show(op)}"
-        for name, above in inputs.items()
-        for op in above
-        if op not in known
-    ]
+    unknown = ((name, op) for name, above in inputs.items() for op in above if op not in known)
+    lost = [f"{name} without its input {_show(op)}" for name, op in unknown]
     if lost:
         raise ReadError(path, where, expected="nodes with all their inputs", found=_join_names(lost))
     back = {node.name for node in nodes if node.op in ops.NEXT_ITERATIONS}
     if circle := _circle({name: [op for op in above if op not in back] for name, above in inputs.items()}):
         raise ReadError(path, where, expected="inputs that form no circle", found=f"a circle: {circle}")
     for node in nodes:
+        label = f"{where}: {_show(node.name)}"
         if fault := node_fault(node, is_template=where != "graph"):
             expected = f"a {_show(node.op)} as TensorFlow writes it"
-            raise ReadError(path, f"{where}: {_show(node.name)}", expected=expected, found=fault)
-        _require_countable(path, f"{where}: {_show(node.name)}", node)
+            raise ReadError(path, label, expected=expected, found=fault)
+        _require_countable(path, label, node)
         if node.op == "Const":
-            _require_stored(path, f"{where}: {_show(node.name)}", node.attr["value"].tensor)
+            _require_stored(path, label, node.attr["value"].tensor)
 
 
 def strings(node: Any) -> list[str]:
@@ -82,22 +81,14 @@ def _op(name: str) -> str:
 
 def _circle(inputs: Mapping[str, list[str]]) -> str:
     """Return some of the names on or behind a cycle, "" for an acyclic graph."""
-    readers: dict[str, list[str]] = {name: [] for name in inputs}
-    left = {}
-    for name, read in inputs.items():
-        own = [op for op in read if op in readers]
-        left[name] = len(own)
-        for op in own:
-            readers[op].append(name)
-    ready = [name for name, count in left.items() if not count]
-    while ready:
-        name = ready.pop()
-        del left[name]
-        for reader in readers[name]:
-            left[reader] -= 1
-            if not left[reader]:
-                ready.append(reader)
-    return _join_names(left)
+    sorter = TopologicalSorter(inputs)
+    with suppress(CycleError):  # what no cycle blocks is sorted all the same
+        sorter.prepare()
+    sorted_names: set[str] = set()
+    while ready := sorter.get_ready():
+        sorted_names.update(ready)
+        sorter.done(*ready)
+    return _join_names(name for name in inputs if name not in sorted_names)
 
 
 def _require_countable(path: Path, where: str, node: Any) -> None:
@@ -119,13 +110,9 @@ def _require_stored(path: Path, where: str, tensor: Any) -> None:
         raise ReadError(path, where, expected="a shape of known sizes", found=f"{sizes}")
     claimed = prod(sizes) * _LARGEST
     if context.is_bomb(claimed, tensor.ByteSize()):
-        actual, advice = (
-            f"{claimed // _LARGEST} values in {tensor.ByteSize()} bytes",
-            context.raising(claimed),
-        )
-        raise ReadError(
-            path, where, expected="as many bytes as the values of its shape need", found=actual, advice=advice
-        )
+        expected = "as many bytes as the values of its shape need"
+        actual = f"{claimed // _LARGEST} values in {tensor.ByteSize()} bytes"
+        raise ReadError(path, where, expected=expected, found=actual, advice=context.raising(claimed))
 
 
 def _require_finite(path: Path, graph: Any) -> None:
@@ -157,10 +144,14 @@ def _size(nodes: Any, sizes: Mapping[str, int]) -> int:
     return sum(1 + sum(sizes.get(callee, 0) for callee in callees(node)) for node in nodes)
 
 
+def join_first(names: Sequence[str]) -> str:
+    """Join the first of some names, and say how many follow."""
+    shown = ", ".join(names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+
+
 def _join_names(names: Iterable[str]) -> str:
-    all_names = [*names]
-    shown = ", ".join(map(_show, all_names[:_SHOWN]))
-    return f"{shown} and {len(all_names) - _SHOWN} more" if len(all_names) > _SHOWN else shown
+    return join_first([*map(_show, names)])
 
 
 def _show(name: str) -> str:
@@ -198,14 +189,12 @@ def node_fault(node: Any, *, is_template: bool) -> str | None:
     if inputs < least:
         return f"{inputs} inputs where {least} are needed"
     for name, kind, wanted, is_needed in attributes:
-        if name not in node.attr:
-            if is_needed:
-                return f"no {kind} for {name}"
-            continue
-        field = node.attr[name].WhichOneof("value")
-        if field != wanted and not (is_template and field == _TOLD_LATER):
-            return f"no {kind} for {name}"
-        if not _is_value(field, node.attr[name], is_read=node.op in _READ):
+        is_sound = not is_needed
+        if name in node.attr:
+            field = node.attr[name].WhichOneof("value")
+            is_kind = field == wanted or (is_template and field == _TOLD_LATER)
+            is_sound = is_kind and _is_value(field, node.attr[name], is_read=node.op in _READ)
+        if not is_sound:
             return f"no {kind} for {name}"
     return _fault_of_value(node) if node.op == "Const" else None
 

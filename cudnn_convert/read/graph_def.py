@@ -19,7 +19,7 @@ core/ops/lookup_ops.cc (InitializeTableFromTextFileV2: table, then the file's na
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
@@ -30,6 +30,8 @@ from cudnn_convert.errors import AGAIN, ReadError, UnsupportedModelError
 from cudnn_convert.graph import ops
 from cudnn_convert.model import Model, Signature
 from cudnn_convert.read import checks
+from cudnn_convert.read.arrays.containers import read_head
+from cudnn_convert.read.tensorbundle.tables import varint
 
 KIND: Final = "frozen graph"
 TAGS: Final = False
@@ -38,7 +40,8 @@ _TEXT: Final = re.compile(rb"\s*(?:#[^\n]*\n\s*)*(?:node|versions|library)\s*:?\
 _OP: Final = re.compile(rb"[A-Za-z_][A-Za-z0-9_.>]*")
 #: The tags of fields 1 and 2 of a message: a graph's first node, a node's name and op.
 _FIRST, _SECOND = 0x0A, 0x12
-_SHOWN: Final = 3
+#: The most bytes of a length.
+_LONGEST: Final = 5
 
 
 def recognise(path: Path) -> Path | None:
@@ -46,14 +49,11 @@ def recognise(path: Path) -> Path | None:
 
     Returns None otherwise.
     """
-    if not path.is_file():
-        return None
-    with path.open("rb") as stream:
-        head = stream.read(_HEAD)
-    return path if _TEXT.match(head) or _is_binary(head) else None
+    head = read_head(path, _HEAD)
+    return path if _TEXT.match(head) or _is_binary(memoryview(head)) else None
 
 
-def _is_binary(head: bytes) -> bool:
+def _is_binary(head: memoryview) -> bool:
     """Return True if the bytes begin like a binary GraphDef.
 
     That is field 1 that contains a name and an op name.
@@ -67,17 +67,11 @@ def _is_binary(head: bytes) -> bool:
     return name > 0 and bool(_OP.fullmatch(head[start : start + op]))
 
 
-def _length(data: bytes, offset: int, tag: int) -> tuple[int, int]:
+def _length(data: memoryview, offset: int, tag: int) -> tuple[int, int]:
     """Return the content length and offset of the field `tag` at `offset`. Raises ValueError."""
     if data[offset] != tag:
         raise ValueError(f"no field {tag}")
-    length = 0
-    for shift in range(0, 35, 7):
-        offset += 1
-        length |= (data[offset] & 0x7F) << shift
-        if data[offset] < 0x80:
-            return length, offset + 1
-    raise ValueError("a length without an end")
+    return varint(data[: offset + 1 + _LONGEST], offset + 1)
 
 
 def read(path: Path) -> Model:
@@ -85,9 +79,9 @@ def read(path: Path) -> Model:
     graph = _parse(path)
     left = [node.name for node in graph.node if node.op in ops.VARIABLES]
     if left:
-        shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
         cure = f"freeze the graph, or convert its checkpoint with --architecture {path}"
-        reason = f"graph: expected constants in the place of variables, found the variables {shown}; {cure}"
+        listed = checks.join_first(left)
+        reason = f"graph: expected constants in the place of variables, found the variables {listed}; {cure}"
         raise UnsupportedModelError(path, [reason])
     return Model(path, KIND, graph, {}, assets=beside(graph, path.parent))
 
@@ -164,10 +158,6 @@ def initializers(meta: Any) -> tuple[str, ...]:
     for key in _COLLECTIONS:
         if key in meta.collection_def:
             names += meta.collection_def[key].node_list.value
-    return _ops(names)
-
-
-def _ops(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.partition(":")[0] for name in names))
 
 

@@ -21,6 +21,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+import ml_dtypes
 import numpy as np
 
 from cudnn_convert import context
@@ -105,8 +106,8 @@ def _steps(stream: BinaryIO, offset: int, size: int) -> Iterator[int]:
         offset += step
 
 
-_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _ONE_FILE: Final = "save the model as one file"
+_READABLE: Final = "a readable HDF5 file"
 
 
 def is_hdf5(path: Path) -> bool:
@@ -116,13 +117,8 @@ def is_hdf5(path: Path) -> bool:
     """
     if not path.is_file():
         return False
-    places = {0, *(2**power for power in range(9, path.stat().st_size.bit_length()))}
     with path.open("rb") as stream:
-        for offset in places:
-            stream.seek(offset)
-            if stream.read(len(_SIGNATURE)) == _SIGNATURE:
-                return True
-    return False
+        return bool(_superblock(stream))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +139,7 @@ class Store:
         with self.path.open("rb") if self.content is None else io.BytesIO(self.content) as stream:
             damage = fault(stream)
         if damage is not None:
-            raise ReadError(
-                self.path, self.where, expected="a readable HDF5 file", found=damage, advice=AGAIN
-            )
+            raise ReadError(self.path, self.where, expected=_READABLE, found=damage, advice=AGAIN)
         return self
 
     @contextmanager
@@ -163,8 +157,7 @@ class Store:
             *(RuntimeError, ValueError, TypeError, MemoryError, AttributeError),  # raised for other damage
         ) as cause:
             first = first_line(cause).strip("'\"")
-            expected = "a readable HDF5 file"
-            raise ReadError(self.path, self.where, expected=expected, found=first, advice=AGAIN) from cause
+            raise ReadError(self.path, self.where, expected=_READABLE, found=first, advice=AGAIN) from cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +182,9 @@ def tensor(store: Store, group: Any, path: str) -> Hdf5Tensor:
     return Hdf5Tensor(store, dataset_.name, tuple(dataset_.shape), _dtype(dataset_))
 
 
-def _dtype(dataset_type: Any) -> np.dtype[Any]:
-    if dataset_type.dtype.kind == "V" and dataset_type.attrs.get("dtype") == "bfloat16":
-        import ml_dtypes
-
-        dataset_type = ml_dtypes.bfloat16
-    else:
-        dataset_type = dataset_type.dtype
-    dtype: np.dtype[Any] = np.dtype(dataset_type)
+def _dtype(stored: Any) -> np.dtype[Any]:
+    is_bfloat16 = stored.dtype.kind == "V" and stored.attrs.get("dtype") == "bfloat16"
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if is_bfloat16 else stored.dtype)
     return dtype
 
 

@@ -23,6 +23,7 @@ from cudnn_convert.errors import AGAIN, ReadError, UnsupportedModelError
 from cudnn_convert.keras.config import layer_tree, validate
 from cudnn_convert.model import Architecture, KerasFile, Model, Tensor
 from cudnn_convert.read import hdf5
+from cudnn_convert.read.arrays import containers
 from cudnn_convert.read.hdf5 import Store
 from cudnn_convert.text import first_line
 
@@ -41,13 +42,8 @@ def recognise(path: Path) -> Path | None:
 
     Returns None otherwise.
     """
-    if not path.is_file():
-        return None
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return path if {_CONFIG, _WEIGHTS} <= set(archive.namelist()) else None
-    except (zipfile.BadZipFile, RuntimeError, ValueError):
-        return None
+    names = containers.list_members(path) if path.is_file() else []
+    return path if {_CONFIG, _WEIGHTS} <= {*names} else None
 
 
 def read(path: Path) -> Model:
@@ -103,18 +99,15 @@ def member(path: Path, name: str, *, default: bytes | None = None) -> bytes:
             if default is not None and name not in archive.namelist():
                 return default
             if archive.namelist().count(name) > 1:
-                raise ReadError(
-                    path, name, expected="one file of this name in the archive", found="several", advice=AGAIN
-                )
+                expected = "one file of this name in the archive"
+                raise ReadError(path, name, expected=expected, found="several", advice=AGAIN)
             info: Any = archive.getinfo(name)
             if info.flag_bits & _ENCRYPTED:
                 raise ReadError(path, name, expected="a file without encryption", found="an encrypted one")
             if context.is_bomb(info.file_size, info.compress_size):
+                expected, advice = "a file of usual compression", context.raising(info.file_size)
                 actual = f"{info.file_size} bytes packed into {info.compress_size}"
-                advice = context.raising(info.file_size)
-                raise ReadError(
-                    path, name, expected="a file of usual compression", found=actual, advice=advice
-                )
+                raise ReadError(path, name, expected=expected, found=actual, advice=advice)
             return archive.read(name)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError, OSError) as cause:
         if isinstance(cause, OSError) and cause.filename is not None:
@@ -302,8 +295,6 @@ def _leaf(store: Store, group: Any, path: str) -> Named:
     listed: dict[str, Named] = {}
     _collect(store, group, path, listed, set())
     if len(listed) > 1:
-        message = (
-            f"{path}: expected a layer with one list of weights, found {len(listed)}; save the model as .h5"
-        )
-        raise UnsupportedModelError(store.path, [message])
+        reason = f"{path}: expected a layer with one list of weights, found {len(listed)}"
+        raise UnsupportedModelError(store.path, [f"{reason}; save the model as .h5"])
     return next(iter(listed.values()), [])

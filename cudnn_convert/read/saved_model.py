@@ -55,10 +55,8 @@ def read(folder: Path, tag: str | None) -> Model:
     values: dict[str, Tensor]
     renamed = variable_keys.Values()
     if of_objects:
-        graph, values = (
-            variable_keys.plain(meta.graph_def, files),
-            variable_keys.find_restored_variables(meta, tensors),
-        )
+        graph = variable_keys.plain(meta.graph_def, files)
+        values = variable_keys.find_restored_variables(meta, tensors)
     else:
         renamed = variable_keys.find(meta, tensors)
         graph, values = meta.graph_def, {**tensors, **renamed.values}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cudnn_convert.errors import ReadError
+from cudnn_convert.read import saved_model
 
 _LFS: Final = b"version https://git-lfs.github.com/spec/"
 #: A pointer is smaller, by its specification.
@@ -100,7 +101,7 @@ def refuse_part(path: Path) -> None:
     real = Path(os.path.realpath(path))
     if real.name not in ("variables", "assets", "assets.extra") or not path.is_dir():
         return
-    if _is_saved(real.parent):
+    if saved_model.recognise(real.parent):
         whole = real.parent if path.name in ("", ".", "..") else path.parent
         actual = f"its folder {real.name} alone"
         raise ReadError(path, "source", expected="a whole SavedModel", found=actual, advice=f"give {whole}")
@@ -131,15 +132,11 @@ def _list(folder: Path) -> list[Path]:
     return sorted(path for path, _ in zip(folder.iterdir(), range(_LISTED), strict=False))
 
 
-def _is_saved(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt"))
-
-
 def _describe_folder(path: Path) -> tuple[str, str]:
     entries = _list(path)
     if not entries:
         return "an empty folder", ""
-    inside = [entry for entry in entries if entry.is_dir() and _is_saved(entry)]
+    inside = [entry for entry in entries if entry.is_dir() and saved_model.recognise(entry)]
     inside += [entry for entry in entries if entry.suffix in (".pb", ".h5", ".hdf5", ".keras")]
     inside += [entry.with_suffix("") for entry in entries if entry.suffix == ".meta"]
     if inside:

@@ -29,7 +29,6 @@ from cudnn_convert.read import checks, tensorbundle
 
 _HANDS_ON: Final = frozenset({"Identity", "Reshape"})
 _ALL: Final = re.compile(r"(.*/)?restore_all(_\d+)?")
-_SHOWN: Final = 3
 #: Digits of an output number: no op has so many outputs.
 _DIGITS: Final = 10
 
@@ -91,8 +90,7 @@ def _notes(keys: Mapping[str, str], tensors: Mapping[str, tensorbundle.Checkpoin
     """Yield a note on variables with an own entry, but restored from another key."""
     both = [f"{name} from {key}" for name, key in sorted(keys.items()) if name in tensors]
     if both:
-        more = f" and {len(both) - _SHOWN} more" if len(both) > _SHOWN else ""
-        listed = f"{', '.join(both[:_SHOWN])}{more}"
+        listed = checks.join_first(both)
         yield f"values restored as the graph's saver does, not by the variables' own names: {listed}"
 
 
@@ -151,9 +149,9 @@ def _find_restored(nodes: Mapping[str, Any], op: str) -> dict[str, SlicedKey]:
     for name in walk([op.removesuffix(":0")], members):
         if name in nodes and nodes[name].op in ops.OVERWRITES:
             target, value, *_ = nodes[name].input
-            variable, origin = _variable(nodes, target), _place(nodes, value)
-            if variable is not None and origin is not None:
-                restored[variable] = origin
+            variable, origin = nodes.get(_op(target)), _place(nodes, value)
+            if variable is not None and variable.op in ops.VARIABLES and origin is not None:
+                restored[variable.name] = origin
     return restored
 
 
@@ -177,12 +175,6 @@ def _choose(items: Sequence[_Item], number: str) -> _Item | None:
     """
     is_number = number.isdecimal() and len(number) < _DIGITS
     return items[int(number)] if is_number and int(number) < len(items) else None
-
-
-def _variable(nodes: Mapping[str, Any], name: str) -> str | None:
-    """Return the name of the variable written by an assignment."""
-    node = nodes.get(_op(name))
-    return str(node.name) if node is not None and node.op in ops.VARIABLES else None
 
 
 def _op(name: str) -> str:

@@ -19,7 +19,8 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.targets import tflite as write_tflite
 
-NOTE = json.dumps({"source": "a checkpoint", "n": 1})
+NAMES: dict[str, dict[str, str]] = {"inputs": {}, "outputs": {}}
+NOTE = json.dumps({"source": "a checkpoint", "options": {"n": 1}, "tensors": NAMES, **NAMES})
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
@@ -71,7 +72,7 @@ def test_provenance_and_the_same_bytes(tmp_path: Path) -> None:
         written(tmp_path / name, {"a": "a:0"}, {"y": "y:0"})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tflite", "b.tflite"]
     assert (tmp_path / "a.tflite").read_bytes() == (tmp_path / "b.tflite").read_bytes()
-    assert tflite.tflite_provenance(tmp_path / "a.tflite") == NOTE
+    assert tflite.provenance(tmp_path / "a.tflite") == json.loads(NOTE)
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs((tmp_path / "a.tflite").read_bytes(), 0))
     kept = {entry.name.decode(): bytes(model.buffers[entry.buffer].data) for entry in model.metadata}
     assert kept["cudnn_convert"].decode() == NOTE
@@ -85,7 +86,7 @@ def test_a_file_of_another_tool(tmp_path: Path) -> None:
 
     made = tf.lite.TFLiteConverter.from_concrete_functions([double.get_concrete_function()]).convert()
     (tmp_path / "m.tflite").write_bytes(made)
-    assert tflite.tflite_provenance(tmp_path / "m.tflite") is None
+    assert tflite.provenance(tmp_path / "m.tflite") is None
 
 
 def test_an_op_that_it_lacks_is_named_with_its_cures(tmp_path: Path) -> None:

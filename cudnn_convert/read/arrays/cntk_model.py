@@ -14,7 +14,7 @@ import itertools
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -67,10 +67,7 @@ def recognise(path: Path) -> ArrayFiles | None:
 
     A model of CNTK 1 too: `read` refuses it.
     """
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
+    head = containers.read_head(path, _HEAD)
     begin = head[8:] if head.startswith(_SPLIT) else head
     return ArrayFiles(path, (path,)) if _BEGIN.match(begin) or head.startswith(_LEGACY) else None
 
@@ -283,7 +280,8 @@ def _make_model(file: _File, recurrences: Sequence[_OptimizedStack], arrays: Map
     notes: list[str] = []
 
     def add(title: str, tensor: Tensor) -> str:
-        name = next(name for name in _candidates(title) if name not in tensors)
+        numbered = (f"{title}_{number}" for number in itertools.count(1))
+        name = next(name for name in itertools.chain([title], numbered) if name not in tensors)
         tensors[name] = tensor
         return name
 
@@ -304,9 +302,3 @@ def _make_model(file: _File, recurrences: Sequence[_OptimizedStack], arrays: Map
     model = containers.make_model(file.path, KIND, tensors, blobs=blobs, notes=tuple(notes))
     lack = f"the graph of {file.path.name} is one of CNTK"
     return replace(model, graphless=replace(model.graphless, lack=lack))
-
-
-def _candidates(title: str) -> Iterator[str]:
-    """Yield a name, then numbered variants."""
-    yield title
-    yield from (f"{title}_{number}" for number in itertools.count(1))

@@ -7,6 +7,7 @@ Where every array is a vector, each is taken for a parameter blob.
 import math
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,17 @@ class PackedTensor:
         return values.astype(self.dtype, copy=False).reshape(self.shape)
 
 
+def read_head(path: Path, size: int) -> bytes:
+    """Return the first bytes of a file, at most `size`. Raises OSError.
+
+    They are empty for a path that is no file.
+    """
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(size)
+
+
 def list_members(path: Path) -> list[str]:
     """List the names in a zip; another file has none."""
     try:
@@ -104,11 +116,8 @@ _SHARD: Final = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.\w+", re.AS
 
 def require_whole(source: ArrayFiles) -> None:
     """Raise ReadError for a part of the files of one model, by their names."""
-    shards: dict[tuple[str, int], int] = {}
-    for file in source.files:
-        if match := _SHARD.fullmatch(file.name):
-            key = match["stem"], int(match["count"])
-            shards[key] = shards.get(key, 0) + 1
+    matches = (_SHARD.fullmatch(file.name) for file in source.files)
+    shards = Counter((match["stem"], int(match["count"])) for match in matches if match)
     for (stem, count), seen in shards.items():
         if seen != count:
             is_folder = source.path not in source.files

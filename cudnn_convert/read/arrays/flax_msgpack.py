@@ -65,10 +65,7 @@ class _Packed:
 
 def recognise(path: Path) -> ArrayFiles | None:
     """Return the file at `path` if a map with an array begins there."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
+    head = containers.read_head(path, _HEAD)
     return ArrayFiles(path, (path,)) if _MAP.match(head) and _ARRAY.search(head) else None
 
 

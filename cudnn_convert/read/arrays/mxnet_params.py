@@ -63,10 +63,7 @@ _UNPACKED: Final = "save the arrays of its layers"
 
 def recognise(path: Path) -> ArrayFiles | None:
     """Return the parameter file at `path`, and the checkpoint's symbol if there."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        head = file.read(len(_MAGIC))
+    head = containers.read_head(path, len(_MAGIC))
     if head != _MAGIC:
         return None
     match = _EPOCH.fullmatch(path.name)
@@ -104,7 +101,9 @@ class _Parser:
             self._file = file
             self._skip(len(_MAGIC), "file")
             (count,) = self._take("<Q", "count of arrays")
-            arrays = [self._parse_array(f"array {number}") for number in self._count(count, "arrays")]
+            if count > self._size:
+                raise self._refuse("arrays", "no more than the file has bytes", f"{count}")
+            arrays = [self._parse_array(f"array {number}") for number in range(count)]
             (named,) = self._take("<Q", "count of names")
             if named not in (0, len(arrays)):
                 raise self._refuse("names", f"{len(arrays)} or none", f"{named}")
@@ -119,11 +118,6 @@ class _Parser:
 
     def _refuse(self, where: str, expected: str, actual: str, advice: str = AGAIN) -> ReadError:
         return ReadError(self._path, where, expected=expected, found=actual, advice=advice)
-
-    def _count(self, count: int, what: str) -> range:
-        if count > self._size:
-            raise self._refuse(what, "no more than the file has bytes", f"{count}")
-        return range(count)
 
     def _skip(self, count: int, where: str) -> int:
         """Go on by `count` bytes, and return the begin."""
@@ -266,7 +260,7 @@ def _judge(
 def _compare(
     model: Model, own: CanonicalParameters, fused: FusedOp, keys: Sequence[str]
 ) -> CanonicalParameters:
-    """Return the recurrence in the mode of an op. Raises ReadError for other sizes."""
+    """Return the recurrence in the mode of an op. Raises ReadError for misfit sizes."""
 
     def refuse(expected: str, actual: str) -> ReadError:
         return ReadError(model.path, fused.name, expected=expected, found=actual, advice=_APART)

@@ -22,8 +22,7 @@ def recognise(path: Path) -> ArrayFiles | None:
     """Return the file of arrays at `path`, or the files of a folder with `.npy` alone."""
     if not path.is_file():
         return containers.list_folder(path, ".npy", alone=True)
-    with path.open("rb") as file:
-        head = file.read(len(_MAGIC))
+    head = containers.read_head(path, len(_MAGIC))
     return ArrayFiles(path, (path,)) if head == _MAGIC or _is_archive(path) else None
 
 

@@ -28,11 +28,8 @@ _LENGTH: Final = 8
 _TYPES: Final[Mapping[str, Any]] = MappingProxyType(
     {
         **{"BOOL": np.bool_, "F64": np.float64, "F32": np.float32, "F16": np.float16},
-        **{
-            f"{kind[0].upper()}{bits}": f"{kind}{bits}"
-            for kind in ("int", "uint")
-            for bits in (8, 16, 32, 64)
-        },
+        **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+        **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
         **{"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2},
     }
 )
@@ -42,8 +39,7 @@ def recognise(path: Path) -> ArrayFiles | None:
     """Return the safetensors file at `path`, or those of a folder."""
     if not path.is_file():
         return containers.list_folder(path, _SUFFIX, alone=False)
-    with path.open("rb") as file:
-        head = file.read(_LENGTH + 1)
+    head = containers.read_head(path, _LENGTH + 1)
     size = int.from_bytes(head[:_LENGTH], "little")
     return ArrayFiles(path, (path,)) if head[_LENGTH:] == b"{" and size < path.stat().st_size else None
 
@@ -56,7 +52,7 @@ def read(source: ArrayFiles) -> Model:
 
 
 def _check_index(source: ArrayFiles) -> None:
-    """Raise ReadError where an index beside the files lists others."""
+    """Raise ReadError where an index beside the files lists different files."""
     folder = source.path if source.path.is_dir() else source.path.parent
     names = {file.name for file in source.files}
     for index in sorted(folder.glob(f"*{_SUFFIX}.index.json")):
@@ -67,10 +63,8 @@ def _check_index(source: ArrayFiles) -> None:
             raise ReadError(index, "file", expected=expected, found="none", advice=AGAIN) from cause
         if source.path not in source.files and (others := listed ^ names):
             actual = f"{min(others)} {'missing' if min(others) in listed else 'beside them'}"
-            expected, advice = (
-                f"the files that {index.name} lists",
-                "put the files of one model into a folder",
-            )
+            expected = f"the files that {index.name} lists"
+            advice = "put the files of one model into a folder"
             raise ReadError(folder, "shards", expected=expected, found=actual, advice=advice)
         if names < listed:
             expected, advice = f"all files that {index.name} lists", f"give the folder {folder}"

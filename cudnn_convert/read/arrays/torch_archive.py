@@ -146,8 +146,7 @@ class Archive:
         self.path = path
         roots = list_roots(path)
         if len(roots) != 1:
-            expected, actual = f"one {PICKLE}", f"{len(roots)}"
-            raise ReadError(path, "file", expected=expected, found=actual, advice=AGAIN)
+            raise self._refuse("file", f"one {PICKLE}", f"{len(roots)}")
         self._root = roots[0]
         self._size = path.stat().st_size
         self._infos: dict[str, zipfile.ZipInfo] = {}
@@ -155,11 +154,13 @@ class Archive:
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
                 if info.filename in self._infos:
-                    expected = "one member of this name"
-                    raise ReadError(path, info.filename, expected=expected, found="two", advice=_PACK)
+                    raise self._refuse(info.filename, "one member of this name", "two", _PACK)
                 self._infos[info.filename] = info
         self._swapped = False
         self._swapped = self._is_swapped()
+
+    def _refuse(self, where: str, expected: str, actual: str, advice: str = AGAIN) -> ReadError:
+        return ReadError(self.path, where, expected=expected, found=actual, advice=advice)
 
     @property
     def names(self) -> list[str]:
@@ -174,9 +175,8 @@ class Archive:
         """
         member, most = self._member(PICKLE), context.current().expanded
         if member.size > most:
-            expected, actual = f"a pickle of at most {most} bytes", f"{member.size}"
             advice = context.raising(member.size)
-            raise ReadError(self.path, member.name, expected=expected, found=actual, advice=advice)
+            raise self._refuse(member.name, f"a pickle of at most {most} bytes", f"{member.size}", advice)
         return member.read(0, member.size)
 
     def view(self, key: str, claim: Claim) -> View:
@@ -190,16 +190,15 @@ class Archive:
         if needs <= has and 0 not in claim.shape:
             needs = (claim.offset + _span(claim.shape, claim.strides)) * dtype.itemsize
         if needs > has:
-            expected, actual = f"a storage of {needs} bytes or more", f"{has} in {member.name}"
-            raise ReadError(self.path, key, expected=expected, found=actual, advice=AGAIN)
+            raise self._refuse(key, f"a storage of {needs} bytes or more", f"{has} in {member.name}")
         size = math.prod(claim.shape) * dtype.itemsize
         if context.is_bomb(size, has):
-            expected, actual = f"a tensor of its storage's {has} bytes", f"one of {size}"
-            raise ReadError(self.path, key, expected=expected, found=actual, advice=context.raising(size))
+            expected = f"a tensor of its storage's {has} bytes"
+            raise self._refuse(key, expected, f"one of {size}", context.raising(size))
         return View(member, claim.offset, claim.shape, claim.strides, dtype)
 
     def _is_swapped(self) -> bool:
-        """Return True if numbers have the other order of bytes.
+        """Return True if numbers are byte-swapped.
 
         A file before PyTorch 2.0 does not say it.
         """
@@ -208,8 +207,7 @@ class Archive:
         member = self._member("byteorder")
         order = member.read(0, min(member.size, _HEADER.size))
         if order not in (b"little", b"big"):
-            expected, actual = "little or big", repr(order)
-            raise ReadError(self.path, member.name, expected=expected, found=actual, advice=AGAIN)
+            raise self._refuse(member.name, "little or big", repr(order))
         return order.decode() != sys.byteorder
 
     def _member(self, name: str) -> _Member:
@@ -225,16 +223,15 @@ class Archive:
     def _find(self, name: str) -> _Member:
         info = self._infos.get(name)
         if info is None:
-            raise ReadError(self.path, name, expected="a member", found="none", advice=AGAIN)
+            raise self._refuse(name, "a member", "none")
         if info.flag_bits & _ENCRYPTED or info.compress_type != zipfile.ZIP_STORED:
             actual = "an encrypted one" if info.flag_bits & _ENCRYPTED else "a compressed one"
-            raise ReadError(self.path, name, expected=_STORED, found=actual, advice=_PACK)
+            raise self._refuse(name, _STORED, actual, _PACK)
         with self.path.open("rb") as file:
             file.seek(max(0, info.header_offset))
             head = file.read(_HEADER.size).ljust(_HEADER.size, b"\0")
         mark, named, extra = _HEADER.unpack(head)
         begin = info.header_offset + _HEADER.size + named + extra
         if mark != _LOCAL or info.header_offset < 0 or begin + info.file_size > self._size:
-            expected, actual = "its bytes in the file", "none where they should be"
-            raise ReadError(self.path, name, expected=expected, found=actual, advice=AGAIN)
+            raise self._refuse(name, "its bytes in the file", "none where they should be")
         return _Member(self.path, name, begin, info.file_size, info.CRC, self._swapped)

@@ -49,26 +49,19 @@ _Keys = tuple[str, ...]
 
 def recognise(path: Path) -> ArrayFiles | None:
     """Return the file at `path` if written by `torch.save` or TorchScript."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        head = file.read(len(_LEGACY))
-    return ArrayFiles(path, (path,)) if head == _LEGACY or _is_archive(path, head) else None
-
-
-def _is_archive(path: Path, head: bytes) -> bool:
-    return head.startswith(_ZIP) and bool(list_roots(path))
+    head = containers.read_head(path, len(_LEGACY))
+    is_archive = head.startswith(_ZIP) and bool(list_roots(path))
+    return ArrayFiles(path, (path,)) if head == _LEGACY or is_archive else None
 
 
 def read(source: ArrayFiles) -> Model:
     """Read the state dict; values stay in the file. Raises ReadError, AmbiguousSourceError, OSError."""
     path = source.path
     containers.require_whole(source)
-    with path.open("rb") as file:
-        if file.read(len(_LEGACY)) == _LEGACY:
-            advice = "load it, and save its state dict with torch.save of PyTorch 1.6 or later"
-            expected, actual = "a file of PyTorch 1.6 or later", "its format before 1.6"
-            raise ReadError(path, "file", expected=expected, found=actual, advice=advice)
+    if containers.read_head(path, len(_LEGACY)) == _LEGACY:
+        advice = "load it, and save its state dict with torch.save of PyTorch 1.6 or later"
+        expected, actual = "a file of PyTorch 1.6 or later", "its format before 1.6"
+        raise ReadError(path, "file", expected=expected, found=actual, advice=advice)
     archive = Archive(path)
     if any(name == "constants.pkl" or name.startswith("code/") for name in archive.names):
         advice = (
@@ -84,7 +77,7 @@ def read(source: ArrayFiles) -> Model:
         raise ReadError(path, "file", expected=_EXPECTED, found=_describe(value), advice=_SAVE)
     keys, entries = _choose(archive, value, is_foreign=is_foreign)
     notes = [f"weights: those of the state dict {_index(keys)} in the file"] if keys else []
-    if skipped := [(key, what) for key, what in _list_unreadable(entries)]:
+    if skipped := _list_unreadable(entries):
         key, what = skipped[0]
         more = f", and {len(skipped) - 1} more" if len(skipped) > 1 else ""
         notes.append(f"{_shorten(key)}: {what}, which is left out{more}")

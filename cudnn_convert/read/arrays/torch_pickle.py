@@ -191,8 +191,7 @@ class _Machine:
             raise PickleError(f"a name of more than {_LONGEST} letters")
         full = f"{module} {name}"
         if full not in self._names:
-            value = _resolve(module, name)
-            self._names[full] = Opaque(f"{module}.{name}") if value is None else value
+            self._names[full] = _resolve(module, name)
         value = self._names[full]
         self.is_foreign |= isinstance(value, Opaque) and value.name not in _KNOWN
         self._stack.append(value)
@@ -240,7 +239,7 @@ def _set_item(entries: Entries, key: Any, value: Any) -> None:
 
 
 def _resolve(module: str, name: str) -> Any:
-    """Return the placeholder for a known name, else None."""
+    """Return the placeholder for a name, an opaque one for an unknown name."""
     if (module, name) in _NAMED:
         return _NAMED[module, name]
     if module in ("torch", "torch.storage") and name in _STORAGES:
@@ -250,7 +249,7 @@ def _resolve(module: str, name: str) -> Any:
     if module == "torch._utils" and name.startswith("_rebuild_"):
         what = Unreadable(_KINDS.get(name, f"a tensor of {name}"))
         return _Mark(lambda _: what)
-    return None
+    return Opaque(f"{module}.{name}")
 
 
 def _make_entries(arguments: tuple[Any, ...]) -> Entries:
@@ -343,7 +342,7 @@ def _push_tuple(machine: _Machine, size: int) -> None:
     machine.push(tuple([machine.pop() for _ in range(size)][::-1]))
 
 
-def _push_mapping(machine: _Machine) -> None:
+def _push_mapping(machine: _Machine, _: Any) -> None:
     items = machine.pop_to_mark()
     machine.push({})
     machine.set_items(items)
@@ -356,16 +355,15 @@ def _push_instance(machine: _Machine, argument: str) -> None:
     machine.call(tuple(items), machine.pop())
 
 
-def _push_object(machine: _Machine) -> None:
+def _push_object(machine: _Machine, _: Any) -> None:
     """Follow OBJ, a class and the arguments above a mark."""
     function, *items = machine.pop_to_mark()
     machine.call(tuple(items), function)
 
 
-def _push_new(machine: _Machine, *, keywords: bool) -> None:
-    """Follow NEWOBJ and NEWOBJ_EX, without the keyword arguments."""
-    if keywords:
-        machine.pop()
+def _push_new(machine: _Machine, _: Any) -> None:
+    """Follow NEWOBJ_EX, without the keyword arguments."""
+    machine.pop()
     machine.call(machine.pop(), machine.pop())
 
 
@@ -388,18 +386,6 @@ def _keep(_: _Machine, argument: Any) -> None:
     """Leave the stack as for a frame or a version."""
 
 
-def _push_argument(machine: _Machine, argument: Any) -> None:
-    machine.push(argument)
-
-
-def _recall(machine: _Machine, argument: Any) -> None:
-    machine.recall(int(argument))
-
-
-def _memorize(machine: _Machine, argument: Any) -> None:
-    machine.memorize(None if argument is None else int(argument))
-
-
 def _pop_item(machine: _Machine, _: Any) -> None:
     """Drop an item of a list, or the state of an object."""
     machine.pop()
@@ -417,12 +403,12 @@ def _set_one(machine: _Machine, _: Any) -> None:
 
 
 #: Operations by name. Those of extensions, of buffers and of persistent ids as text are in no PyTorch file.
-_STEPS: Final[Mapping[str, Callable[[_Machine, Any], None]]] = MappingProxyType(
+_STEPS: Final[Mapping[str, Callable[[_Machine, Any], object]]] = MappingProxyType(
     {
         **dict.fromkeys(("PROTO", "FRAME"), _keep),
-        **dict.fromkeys(("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"), _push_argument),
-        **dict.fromkeys(("FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING"), _push_argument),
-        **dict.fromkeys(("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), _push_argument),
+        **dict.fromkeys(("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"), _Machine.push),
+        **dict.fromkeys(("FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING"), _Machine.push),
+        **dict.fromkeys(("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), _Machine.push),
         **dict.fromkeys(
             ("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"), lambda machine, _: machine.push(_BYTES)
         ),
@@ -439,7 +425,7 @@ _STEPS: Final[Mapping[str, Callable[[_Machine, Any], None]]] = MappingProxyType(
         "TUPLE1": lambda machine, _: machine.push((machine.pop(),)),
         "TUPLE2": lambda machine, _: _push_tuple(machine, 2),
         "TUPLE3": lambda machine, _: _push_tuple(machine, 3),
-        "DICT": lambda machine, _: _push_mapping(machine),
+        "DICT": _push_mapping,
         "APPEND": _pop_item,
         "BUILD": _pop_item,
         **dict.fromkeys(("APPENDS", "ADDITEMS"), _drop_items),
@@ -447,17 +433,16 @@ _STEPS: Final[Mapping[str, Callable[[_Machine, Any], None]]] = MappingProxyType(
         "SETITEMS": lambda machine, _: machine.set_items(machine.pop_to_mark()),
         "MARK": lambda machine, _: machine.mark(),
         "POP": lambda machine, _: machine.pop_one(),
-        "POP_MARK": lambda machine, _: (machine.pop_to_mark(), None)[1],
+        "POP_MARK": lambda machine, _: machine.pop_to_mark(),
         "DUP": lambda machine, _: machine.push(machine.top()),
-        **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), _memorize),
-        **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _recall),
+        **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), _Machine.memorize),
+        **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.recall),
         "GLOBAL": lambda machine, argument: machine.push_name(*argument.split(" ", 1)),
         "STACK_GLOBAL": _push_global,
         "INST": _push_instance,
-        "OBJ": lambda machine, _: _push_object(machine),
-        "REDUCE": lambda machine, _: machine.call(machine.pop(), machine.pop()),
-        "NEWOBJ": lambda machine, _: _push_new(machine, keywords=False),
-        "NEWOBJ_EX": lambda machine, _: _push_new(machine, keywords=True),
+        "OBJ": _push_object,
+        **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda machine, _: machine.call(machine.pop(), machine.pop())),
+        "NEWOBJ_EX": _push_new,
         "BINPERSID": lambda machine, _: machine.load_storage(),
     }
 )

@@ -43,12 +43,10 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
         other = by_scope.setdefault(parameters.scope, parameters)
         known = other.dialect
         if other is not parameters and not {known, parameters.dialect} <= TENSORFLOW_DIALECTS:
-            where, actual = (
-                parameters.scope.rstrip("/") or "the root scope",
-                f"{known} and {parameters.dialect}",
-            )
+            where = parameters.scope.rstrip("/") or "the root scope"
             expected, advice = "the names of one recurrence", "save each recurrence to a file of its own"
-            raise ReadError(path, where, expected=expected, found=f"those of {actual}", advice=advice)
+            actual = f"those of {known} and {parameters.dialect}"
+            raise ReadError(path, where, expected=expected, found=actual, advice=advice)
     for parameters in weights:
         if not parameters.may_be_dense and (others := _list_others(parameters)):
             key, dtype = others[0]

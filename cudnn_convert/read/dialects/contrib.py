@@ -20,8 +20,9 @@ in v1.4.0-v1.15.0; v1.3.0 ops/cudnn_rnn_ops.py `RNNParamsSaveable._transformed_*
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -40,6 +41,7 @@ CELLS: Final = MappingProxyType(
     }
 )
 _VALUE: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
+_WHOLE: Final = "does the whole checkpoint belong to one model?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +134,13 @@ class _Set:
         form = self.form if len(self.form.stems) > 1 else _FORMS[0]
         return f"{form.stems[direction].format(layer=layer)}{self.cell}/{name}"
 
-    def places(self) -> Iterator[tuple[int, int]]:
-        return (
-            (layer, direction) for layer in range(self.layers) for direction in range(len(self.form.stems))
-        )
-
 
 def _parameters(keys: _Set) -> CanonicalParameters | None:
     modes, directions = CELLS[keys.cell], len(keys.form.stems)
     summed = modes[0] is not Mode.GRU
     bias = keys.tensors.get(keys.key(0, 0, "bias" if summed else "candidate/hidden_projection/bias"))
-    kernel = keys.tensors.get(keys.key(0, 0, "kernel" if summed else "candidate/input_projection/kernel"))
+    kernel_key = keys.key(0, 0, "kernel" if summed else "candidate/input_projection/kernel")
+    kernel = keys.tensors.get(kernel_key)
     if bias is None or kernel is None or len(bias.shape) != 1 or len(kernel.shape) != 2:
         return None  # cells of another kind under these names
     if keys.form.may_be_dense and not _may_be_lstm(keys, kernel.shape, bias.shape):
@@ -152,19 +150,10 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
     if units < 1 or inputs < 1:
         if keys.form.may_be_dense:
             return None
-        expected = (
-            f"more than {units} rows, the units of its bias"
-            if summed and units
-            else "a kernel with units and inputs"
-        )
-        key = keys.key(0, 0, "kernel" if summed else "candidate/input_projection/kernel")
-        raise ReadError(
-            keys.path,
-            key,
-            expected=expected,
-            found=f"shape {kernel.shape}, with a bias of {bias.shape}",
-            advice="does the whole checkpoint belong to one model?",
-        )
+        more = f"more than {units} rows, the units of its bias"
+        expected = more if summed and units else "a kernel with units and inputs"
+        actual = f"shape {kernel.shape}, with a bias of {bias.shape}"
+        raise ReadError(keys.path, kernel_key, expected=expected, found=actual, advice=_WHOLE)
 
     def decode(mode: Mode) -> LazyLayers:
         widths = [inputs] + [directions * units] * (keys.layers - 1)
@@ -183,7 +172,7 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
         )
 
     names = layouts.contrib_shapes(modes[0], units=units, inputs=inputs)
-    every = [(*position, name) for position in keys.places() for name in names]
+    every = product(range(keys.layers), range(directions), names)
     stored = {keys.plain(*each): keys.tensors.get(keys.key(*each)) for each in every}
     return CanonicalParameters(
         keys.scope, modes, keys.layers, directions, units, inputs, decode,
@@ -212,6 +201,5 @@ def _read_cell(
         tensor = keys.tensors.get(key)
         if tensor is None or tensor.shape != shape:
             actual = "no such key" if tensor is None else f"shape {tensor.shape}"
-            advice = "does the whole checkpoint belong to one model?"
-            raise ReadError(keys.path, key, expected=f"shape {shape}", found=actual, advice=advice)
+            raise ReadError(keys.path, key, expected=f"shape {shape}", found=actual, advice=_WHOLE)
     return {name: keys.tensors[keys.key(layer, direction, name)] for name in shapes}

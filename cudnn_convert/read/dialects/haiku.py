@@ -74,10 +74,9 @@ def _recognise(
     shapes = {key: tensor.shape for key, tensor in own.items()}
     if _is_gru(shapes):
         expected = "a GRU whose reset acts after the product, as cuDNN's does"
+        actual = "hk.GRU, whose reset acts before it"
         advice = "run it in Haiku, or train the model again with hk.LSTM"
-        return ReadError(
-            path, scope, expected=expected, found="hk.GRU, whose reset acts before it", advice=advice
-        )
+        return ReadError(path, scope, expected=expected, found=actual, advice=advice)
     cores = []
     for mode, keys in ((Mode.LSTM, _LSTM), (Mode.RNN_RELU, _VANILLA)):
         is_sure = _NAMES[mode].fullmatch(scope) is not None

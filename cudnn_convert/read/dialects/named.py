@@ -67,9 +67,8 @@ class _Set:
     described: Mapping[str, Any] | None
 
     def refuse(self, where: str, expected: str, actual: object) -> ReadError:
-        return ReadError(
-            self.path, f"{self.name}/{where}", expected=expected, found=f"{actual}", advice=_ADVICE
-        )
+        named = f"{self.name}/{where}"
+        return ReadError(self.path, named, expected=expected, found=f"{actual}", advice=_ADVICE)
 
 
 def _parameters(own: _Set) -> CanonicalParameters:
@@ -129,7 +128,7 @@ def _parameters(own: _Set) -> CanonicalParameters:
 
 
 def _compare(own: _Set, described: Mapping[str, Any], sizes: Sizes) -> None:
-    """Raise ReadError where the description has other sizes than the arrays."""
+    """Raise ReadError where the description and the arrays differ in sizes."""
     for key in ("layers", "directions", "units", "input_size", "projection", "skip_input"):
         if described.get(key) != getattr(sizes, key):
             raise own.refuse(key, f"{getattr(sizes, key)}, as the arrays have it", described.get(key))
@@ -159,15 +158,12 @@ def _fields(own: _Set, layer: int, direction: str, sizes: Sizes, width: int) -> 
         del shapes["kernel"]
     cell, dtype = own.cells[layer, direction], own.cells[0, WAYS[0]]["bias"].dtype
     for field in {**shapes, **cell}:
+        where = f"layer_{layer}/{direction}/{field}"
         shape = cell[field].shape if field in cell else None
         if shape != shapes.get(field):
             expected = f"shape {shapes[field]}" if field in shapes else "no such array"
-            raise own.refuse(
-                f"layer_{layer}/{direction}/{field}", expected, "none" if shape is None else f"shape {shape}"
-            )
-        if refusal := check_type(
-            own.path, f"{own.name}/layer_{layer}/{direction}/{field}", cell[field], dtype
-        ):
+            raise own.refuse(where, expected, "none" if shape is None else f"shape {shape}")
+        if refusal := check_type(own.path, f"{own.name}/{where}", cell[field], dtype):
             raise refusal
     return [(field, cell[field]) for field in shapes]
 

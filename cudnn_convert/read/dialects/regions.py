@@ -73,10 +73,8 @@ def _readings(regions: _Regions) -> list[CanonicalParameters]:
     counts = [math.prod(tensor.shape) for tensor in regions.tensors]
     if min(counts) < 1:
         empty = counts.index(min(counts))
-        actual = f"output {empty} of shape {regions.tensors[empty].shape}"
-        raise ReadError(
-            regions.path, regions.op, expected="weights and biases", found=actual, advice=_COMPLETE
-        )
+        expected, actual = "weights and biases", f"output {empty} of shape {regions.tensors[empty].shape}"
+        raise ReadError(regions.path, regions.op, expected=expected, found=actual, advice=_COMPLETE)
     weights, units = counts[: len(counts) // 2], counts[-1]
     inputs, square = weights[0] // units, units * units
     readings = []

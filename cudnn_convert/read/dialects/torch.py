@@ -86,41 +86,41 @@ def _refuse_parts(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Module:
-    """The tensors of a module by key without its path; `layered` as their names have a layer."""
+    """The tensors of a module by key, without the module's path.
+
+    `layered`: the names have a layer.
+    """
 
     path: Path
     prefix: str
     layered: bool
     tensors: Mapping[str, Tensor]
 
-    def endings(self, layers: int, directions: int) -> list[list[str]]:
-        """Return the ends of keys, `[layer][direction]`."""
-        if not self.layered:
-            return [[""]]
-        return [
-            [f"_l{layer}{reverse}" for reverse in ("", "_reverse")[:directions]] for layer in range(layers)
-        ]
-
 
 def _parameters(module: _Module) -> CanonicalParameters | None:
     layers = 1 + max(int(match[1]) if (match := _LAYER.search(key)) else 0 for key in module.tensors)
     layers = min(layers, len(module.tensors))
     directions = 2 if any(key.endswith("_reverse") for key in module.tensors) else 1
-    first = "_l0" if module.layered else ""
+    # The ends of keys, `[layer][direction]`.
+    endings = [[""]]
+    if module.layered:
+        reverses = ("", "_reverse")[:directions]
+        endings = [[f"_l{layer}{reverse}" for reverse in reverses] for layer in range(layers)]
+    first = endings[0][0]
     names = ("weight_ih", "weight_hh", "weight_hr")
     sizes = shapes.measure_rows(*(module.tensors.get(name + first) for name in names))
     if sizes is None:
         return None
     has_bias = any(name + first in module.tensors for name in _BIASES)
     stored: dict[str, Tensor] = {}
-    for layer, endings in enumerate(module.endings(layers, directions)):
+    for layer, ends in enumerate(endings):
         expected = {
             "weight_ih": (sizes.rows, sizes.inputs if layer == 0 else directions * sizes.width),
             "weight_hh": (sizes.rows, sizes.width),
             **({"weight_hr": (sizes.width, sizes.units)} if sizes.has_projection else {}),
             **(dict.fromkeys(_BIASES, (sizes.rows,)) if has_bias else {}),
         }
-        for key, shape in ((name + ending, shape) for ending in endings for name, shape in expected.items()):
+        for key, shape in ((name + ending, shape) for ending in ends for name, shape in expected.items()):
             where, tensor = module.prefix + key, module.tensors.get(key)
             stored[key] = shapes.take(module.path, where, tensor, shape, sizes.dtype)
     if others := module.tensors.keys() - stored.keys():
@@ -128,7 +128,6 @@ def _parameters(module: _Module) -> CanonicalParameters | None:
         raise ReadError(module.path, where, expected="no such key", found="one", advice=shapes.WHOLE)
 
     def decode(mode: Mode) -> LazyLayers:
-        endings = module.endings(layers, directions)
         return LazyLayers(layers, lambda layer: tuple(_cell(mode, stored, each) for each in endings[layer]))
 
     scope = module.prefix.rstrip("./")

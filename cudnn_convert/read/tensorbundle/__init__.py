@@ -79,15 +79,7 @@ class CheckpointTensor:
 
         It is the tensor itself where `slices` is empty.
         """
-        return replace(self, slices=slices, shape=part_shape(slices)) if slices else self
-
-
-def part_shape(slices: str) -> tuple[int, ...]:
-    """Return the shape of a slice: `11 4 0,6:-` gives `(6, 4)`. Raises ValueError.
-
-    Source: tensorflow v1.15.0 python/ops/variables.py SaveSliceInfo.spec; core/framework/tensor_slice.cc.
-    """
-    return entries.shape(entries.parse_slice(slices)[1])
+        return replace(self, slices=slices, shape=shape(entries.parse_slice(slices)[1])) if slices else self
 
 
 def is_v2(prefix: Path) -> bool:
@@ -147,11 +139,8 @@ def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
     numbers = {(int(match[1]), int(match[2])) for match in matches if match}
     counts = sorted({count for _, count in numbers})
     if len(counts) > 1:
-        expected, several = (
-            "the files of one save",
-            f"files of saves in {' and '.join(map(str, counts))} parts",
-        )
-        advice = "copy one save to a folder of its own"
+        expected, advice = "the files of one save", "copy one save to a folder of its own"
+        several = f"files of saves in {' and '.join(map(str, counts))} parts"
         raise ReadError(prefix, "checkpoint", expected=expected, found=several, advice=advice)
     for number in range(counts[0]):
         if (number, counts[0]) not in numbers:
@@ -219,18 +208,14 @@ class Slice:
         self.check()
         slices = tables.fields(tables.content(tables.fields(self.table.find(self.key)), 2))
         tensor = tables.fields(tables.content(slices, 3))
-        array = self._strings(tensor) if self.dtype == entries.STRING else self._numbers(tensor)
+        array = self._values(tensor)
         if array.size != math.prod(shape(self.extents)):
             raise ValueError(f"{array.size} elements for the shape {shape(self.extents)}")
         return array.reshape(shape(self.extents))
 
-    def _strings(self, tensor: tables.Fields) -> Array:
-        values = [bytes(value) for value in tables.contents(tensor, _STRINGS)]
-        array: Array = np.empty(len(values), np.object_)
-        array[:] = values
-        return array
-
-    def _numbers(self, tensor: tables.Fields) -> Array:
+    def _values(self, tensor: tables.Fields) -> Array:
+        if self.dtype == entries.STRING:
+            return np.array([*map(bytes, tables.contents(tensor, _STRINGS))], np.object_)
         if self.dtype not in _FIELDS:
             raise ValueError(f"elements of type {self.dtype}, which the format does not have")
         dtype, (field, width) = entries.numeric(self.dtype), _FIELDS[self.dtype]
@@ -309,9 +294,7 @@ class Span:
                 values = np.empty(self.entry.size, np.uint8)
                 fill(stream, values)
                 strings, checksum = _strings(values, math.prod(self.entry.shape))
-                array: Array = np.empty(len(strings), np.object_)
-                array[:] = strings
-                array = array.reshape(self.entry.shape)
+                array: Array = np.array(strings, np.object_).reshape(self.entry.shape)
             else:
                 array = buffers.empty(self.entry.shape, entries.numeric(self.entry.dtype))
                 checksum = fill(stream, array.reshape(-1).view(np.uint8))

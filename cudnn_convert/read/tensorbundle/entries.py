@@ -57,8 +57,7 @@ def of(number: int) -> np.dtype[Any]:
 
     It is `object` for strings and unknown types.
     """
-    dtype_stored: Any = _NUMBERS.get(number, np.object_)
-    dtype: np.dtype[Any] = np.dtype(dtype_stored)
+    dtype: np.dtype[Any] = np.dtype(_NUMBERS.get(number, np.object_))
     return dtype
 
 
@@ -185,12 +184,10 @@ def resolve_slice(slices: Extents, shape: tuple[int, ...]) -> Extents:
 
     Raises ValueError where it does not lie in `shape`.
     """
-    whole = tuple((0, size) for size in shape)
     if len(slices) != len(shape):
         raise ValueError(f"a slice {slices} of the shape {shape}")
-    extents = tuple(
-        full if extent[1] == _EVERYTHING else extent for extent, full in zip(slices, whole, strict=True)
-    )
+    axes = zip(slices, whole(shape), strict=True)
+    extents = tuple(full if extent[1] == _EVERYTHING else extent for extent, full in axes)
     ends = zip(extents, shape, strict=True)
     if any(start < 0 or length < 0 or start + length > size for (start, length), size in ends):
         raise ValueError(f"a slice {slices} of the shape {shape}")
@@ -311,7 +308,8 @@ def common(*slices: Extents) -> Extents:
 def parse_slice(words: str) -> tuple[tuple[int, ...], Extents]:
     """Parse a saver's slice, `11 4 0,6:-`, into the tensor's shape and the extents.
 
-    Raises ValueError for anything else.
+    Raises ValueError for anything else. Source: tensorflow v1.15.0 python/ops/variables.py
+    SaveSliceInfo.spec; core/framework/tensor_slice.cc.
     """
     *sizes, extents = words.split(" ")
     full = tuple(map(int, sizes))

@@ -195,17 +195,13 @@ class Table:
             self.size = stream.seek(0, 2)
             if self.size < _FOOTER:
                 raise ValueError(f"a file of {self.size} bytes")
-            footer = np.empty(_FOOTER, np.uint8)
             stream.seek(-_FOOTER, 2)
-            fill(stream, footer)
-            footer_bytes = footer.data
-            if footer_bytes[-len(MAGIC) :] != MAGIC:
+            footer = memoryview(stream.read(_FOOTER))
+            if footer[-len(MAGIC) :] != MAGIC:
                 raise ValueError("a file that does not end as a table")
-            _, offset = _handle(footer_bytes, 0)
-            index = [
-                (key, _handle(value, 0)[0])
-                for key, value in _entries(self._block(stream, _handle(footer_bytes, offset)[0]))
-            ]
+            _, offset = _handle(footer, 0)
+            block = self._block(stream, _handle(footer, offset)[0])
+        index = [(key, _handle(value, 0)[0]) for key, value in _entries(block)]
         self._lasts, self._handles = [key for key, _ in index], [handle for _, handle in index]
         if any(last >= other for last, other in zip(self._lasts, self._lasts[1:], strict=False)):
             raise ValueError("an index out of order")
