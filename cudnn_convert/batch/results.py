@@ -260,21 +260,12 @@ def model_page(path: Path, out: str) -> Path:
     return path.with_suffix("") / f"{out}.html"
 
 
-def write_page(file: Path, path: Path, lines: Iterable[JobResult]) -> None:
-    """Write the page for `path` to a file. Raises WriteError."""
-    ordered = sorted(lines, key=lambda result: (result.status in PASSED, not result.reasons, result.out))
-    try:
-        file.write_text(_page(ordered, path) + "\n", encoding="utf-8")
-    except OSError as cause:
-        raise WriteError(path, f"cannot write the report: {cause.strerror}") from cause
-
-
-def _page(lines: Iterable[JobResult], path: Path) -> str:
-    """Return the page of results, in the given order.
+def page_of(lines: Iterable[JobResult], path: Path) -> str:
+    """Return the page of results for `path`.
 
     Those that need somebody's look come first.
     """
-    several = list(lines)
+    several = sorted(lines, key=lambda result: (result.status in PASSED, not result.reasons, result.out))
     counts = Counter(result.status for result in several)
     passed = sum(counts[status] for status in PASSED)
     title = f"{passed} of {len(several)} models converted, or portable already"
