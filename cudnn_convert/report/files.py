@@ -7,9 +7,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING, fields
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from cudnn_convert import storage
 from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, WriteError
@@ -17,7 +18,7 @@ from cudnn_convert.report import Report, Verification
 from cudnn_convert.report.html import MARK
 
 _PAGE: Final = ".html"
-#: The bytes of a page that hold its mark.
+#: The bytes of a page or a card that hold its mark.
 _HEAD: Final = 1000
 Keep = Callable[[Report | Verification], None]
 _Result = TypeVar("_Result")
@@ -111,7 +112,26 @@ def _list_files(report: Path | None, model_card: Path | None) -> Iterator[Report
         from cudnn_convert.report import card
 
         card.date()  # a bad setting ends a call before its work
-        yield model_card, card.is_ours, lambda result: card.of(result) if isinstance(result, Report) else None
+        own = partial(has_mark, mark=card.MARK)
+        yield model_card, own, lambda result: card.of(result) if isinstance(result, Report) else None
+
+
+def has_mark(path: Path, mark: str) -> bool:
+    """Return True if the first bytes of a file hold a mark of cudnn-convert."""
+    try:
+        with path.open("rb") as stream:
+            return mark.encode() in stream.read(_HEAD)
+    except OSError:
+        return False
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the object in a file of JSON, empty for any other file."""
+    try:
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def is_ours(path: Path) -> bool:
@@ -119,16 +139,10 @@ def is_ours(path: Path) -> bool:
 
     A report is a page or JSON.
     """
-    try:
-        if path.suffix == _PAGE:
-            with path.open("rb") as stream:
-                return MARK.encode() in stream.read(_HEAD)
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(record, dict) and any(
-        record.keys() >= _list_fields(kind) for kind in (Report, Verification)
-    )
+    if path.suffix == _PAGE:
+        return has_mark(path, MARK)
+    names = read_record(path).keys()
+    return any(names >= _list_fields(kind) for kind in (Report, Verification))
 
 
 def _list_fields(kind: type[Report | Verification]) -> set[str]:
