@@ -9,7 +9,7 @@ from typing import Final
 
 from cudnn_convert.cli.batch import show_progress
 from cudnn_convert.cli.parser import PROGRAM, Parser, Within, add_flag, directly, read_options
-from cudnn_convert.errors import UsageError, WriteError
+from cudnn_convert.errors import UsageError, name_write
 from cudnn_convert.process import silence_native
 
 _BATCHES: Final = (1, 8, 32)
@@ -125,8 +125,6 @@ def _prepare_folder(folder: Path | None) -> Path | None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         actual = "one with files" if folder.is_dir() else "a file"
         raise UsageError(f"--profile {folder}: expected a new or an empty folder, found {actual}")
-    try:
+    with name_write(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as cause:
-        raise WriteError(folder, f"cannot write: {cause.strerror}") from cause
     return folder

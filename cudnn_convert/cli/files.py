@@ -5,7 +5,7 @@ from glob import iglob
 from pathlib import Path
 from typing import Final
 
-from cudnn_convert.errors import AccessError, UsageError
+from cudnn_convert.errors import UsageError, name_access
 from cudnn_convert.options import Options
 from cudnn_convert.storage import remote
 
@@ -45,8 +45,5 @@ def _look_at_file(flag: str, path: Path | None, *, is_arrays: bool) -> Iterator[
 
 
 def _is_archive(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_ZIP)) == _ZIP
-    except OSError as cause:
-        raise AccessError(path, cause.strerror or str(cause)) from cause
+    with name_access(path), path.open("rb") as file:
+        return file.read(len(_ZIP)) == _ZIP

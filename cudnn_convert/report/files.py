@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cudnn_convert import storage
-from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, WriteError
+from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, name_write
 from cudnn_convert.report import Report, Verification
 from cudnn_convert.report.html import MARK
 
@@ -82,12 +82,10 @@ def open_files(
 
         def keep(result: _Result) -> None:
             for (path, _, render), written in zip(files, fresh, strict=True):
-                try:
+                with name_write(path, "cannot write the report"):
                     text = render(result)
                     if text is not None:
                         written.write_text(text + "\n", encoding="utf-8")
-                except OSError as cause:
-                    raise WriteError(path, f"cannot write the report: {cause.strerror}") from cause
 
         yield keep
 
