@@ -387,7 +387,7 @@ def _has_open_steps(entries: Sequence[Entry]) -> bool:
 
     The number is unknown where no input says it.
     """
-    configs = [entry["config"] for entry in entries if isinstance(entry["config"], Mapping)]
+    configs = map(layer_tree.settings, entries)
     shapes = [values.shape(config.get("batch_input_shape", config.get("batch_shape"))) for config in configs]
     stated = [shape for shape in shapes if shape is not None and len(shape) > 1]
     return not stated or any(shape[1] is None for shape in stated)
