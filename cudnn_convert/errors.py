@@ -205,12 +205,12 @@ class WriteError(CudnnConvertError):
 
 
 @contextmanager
-def name_write(path: object, what: str = "cannot write") -> Iterator[None]:
-    """Turn OSErrors of the context into WriteErrors of `path`, which say `what` failed."""
+def name_write(path: object, lead: str = "cannot write") -> Iterator[None]:
+    """Turn OSErrors of the context into WriteErrors of `path`, with `lead` in front."""
     try:
         yield
     except OSError as cause:
-        raise WriteError(path, f"{what}: {cause.strerror or cause}") from cause
+        raise WriteError(path, f"{lead}: {cause.strerror or cause}") from cause
 
 
 class MissingDependencyError(CudnnConvertError):

@@ -88,7 +88,7 @@ class Job:
         return JobResult(self.source, self.out, status, exit_code, tuple(reasons), digests=digests, **others)
 
     def interrupt(self, **figures: Any) -> JobResult:
-        """Return the result of a job that was told to stop."""
+        """Return the result of an interrupted job."""
         reasons = [f"{self.source}: it was told to stop"]
         return self.end(results.INTERRUPTED, process.INTERRUPTED, reasons, **figures)
 

@@ -471,12 +471,12 @@ class Screen(Console):
         return super().render_str(visible(text), **settings)
 
     def print_each(self, lead: str, lines: Iterable[str]) -> None:
-        """Print each line behind a word that says what it is."""
+        """Print each line behind a leading word."""
         for line in lines:
             self.print(f"{lead}: {line}")
 
     def print_commands(self, lead: str, *commands: Sequence[str]) -> None:
-        """Print commands below a line that says what they do."""
+        """Print commands below a leading line."""
         self.print(lead)
         for words in commands:
             self.print(f"  {command(words)}", style="bold")

@@ -306,7 +306,7 @@ _STEPS: Final = 128
 
 
 def _with_each(inspection: Inspection, streams: Callable[[InspectedRecurrence], bool | None]) -> Inspection:
-    """Say of each recurrence whether it streams."""
+    """Mark the streaming recurrences of an inspection."""
     recurrences = (replace(each, streams=streams(each)) for each in inspection.recurrences)
     return replace(inspection, recurrences=tuple(recurrences))
 

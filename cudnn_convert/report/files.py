@@ -93,7 +93,7 @@ def open_files(
 def list_report(
     report: Path, own: Callable[[Path], bool], of_page: Callable[[_Result], str]
 ) -> Iterator[ReportFile[_Result]]:
-    """Yield the files of a report: JSON, with a page before it where the name ends in .html."""
+    """Yield the files of a report: JSON, after a page for names in .html."""
     if report.suffix == _PAGE:
         yield report, own, of_page
         report = report.with_suffix(".json")
@@ -124,7 +124,7 @@ def has_mark(path: Path, mark: str) -> bool:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return the object in a file of JSON, empty for any other file."""
+    """Return the object in a file of JSON, or an empty dictionary."""
     try:
         record = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
