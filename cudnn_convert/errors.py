@@ -204,6 +204,15 @@ class WriteError(CudnnConvertError):
         super().__init__(f"{visible(self.path)}: {_part(reason)}")
 
 
+@contextmanager
+def name_write(path: object, lead: str = "cannot write") -> Iterator[None]:
+    """Turn OSErrors of the context into WriteErrors of `path`, with `lead` in front."""
+    try:
+        yield
+    except OSError as cause:
+        raise WriteError(path, f"{lead}: {cause.strerror or cause}") from cause
+
+
 class MissingDependencyError(CudnnConvertError):
     """A package needed by the chosen target is missing or unusable."""
 

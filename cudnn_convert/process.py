@@ -31,7 +31,7 @@ from typing import IO, Any, Final
 
 from cudnn_convert import storage
 from cudnn_convert.context import Limits, hide_gpus, machine_memory, use_plain_keras
-from cudnn_convert.errors import CudnnConvertError, WriteError
+from cudnn_convert.errors import CudnnConvertError, WriteError, name_write
 
 #: The exit code of a command that was told to stop.
 INTERRUPTED: Final = 130
@@ -147,12 +147,10 @@ def scratch_folder() -> Iterator[Path]:
         expected = "expected a folder for temporary files that can be written, found none"
         raise WriteError("TMPDIR", f"{expected}; set TMPDIR to one") from cause
     with ExitStack() as stack:
-        try:
+        with name_write(common.parent):
             for left in storage.stale_folders(common):
                 storage.remove_folder(left)
             folder = stack.enter_context(storage.staging_folder(common))
-        except OSError as cause:
-            raise WriteError(common.parent, f"cannot write: {cause.strerror or cause}") from cause
         yield folder
 
 

@@ -16,7 +16,7 @@ Entry: `plan_batch`, then `run_plan`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -115,7 +115,10 @@ def run_plan(batch: Batch, plan: BatchPlan, engine: Engine, hear: Callable[[JobR
     """
     counts: Counter[str] = Counter()
     proofs: list[Mapping[str, Any] | None] = []
-    with _prepare_page(batch) as write_page, results.open_results(batch.folder) as lines:
+    pages: list[files.ReportFile[Iterable[JobResult]]] = []
+    if batch.report is not None:
+        pages.append((batch.report, files.is_ours, partial(results.page_of, path=batch.report)))
+    with files.open_files(pages, force=True) as write_page, results.open_results(batch.folder) as lines:
 
         def tell(result: JobResult) -> None:
             counts[result.status] += 1
@@ -174,18 +177,3 @@ def _make_folders(todo: Sequence[jobs.Job]) -> Iterator[None]:
         for folder in sorted(folders, key=lambda above: -len(above.parts)):
             with suppress(OSError):
                 folder.rmdir()
-
-
-@contextmanager
-def _prepare_page(batch: Batch) -> Iterator[Callable[[Iterator[JobResult]], None]]:
-    """Yield the writer of the page of `--report`.
-
-    The page is put in place at the end. Without `--report` the function does nothing. Raises UsageError and
-    WriteError before anything is done.
-    """
-    if batch.report is None:
-        yield lambda _: None
-        return
-    target = storage.Destination(batch.report, files.is_ours, force=True)
-    with storage.atomic_output(target, folder=False) as fresh:
-        yield partial(results.write_page, fresh, batch.report)

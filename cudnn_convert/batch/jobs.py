@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cudnn_convert import read
+from cudnn_convert import process, read
 from cudnn_convert.batch import results, sources
 from cudnn_convert.batch.results import JobResult
 from cudnn_convert.context import Limits
@@ -87,6 +87,11 @@ class Job:
         digests = {"source": "", "flags": self.flags, "version": __version__, **others.pop("digests", {})}
         return JobResult(self.source, self.out, status, exit_code, tuple(reasons), digests=digests, **others)
 
+    def interrupt(self, **figures: Any) -> JobResult:
+        """Return the result of an interrupted job."""
+        reasons = [f"{self.source}: it was told to stop"]
+        return self.end(results.INTERRUPTED, process.INTERRUPTED, reasons, **figures)
+
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
@@ -145,12 +150,11 @@ def digest_source(source: Path) -> str:
     The digest is "" where the files cannot be read. Of what lies in a store it is that of names, sizes and
     the checksums that the store tells.
     """
-    try:
+    with suppress(OSError, AccessError):
         if remote.address_of(source):
             return remote.digest_objects(staging.list_model(source))
         return _digest(sources.list_files(source), source.parent)
-    except (OSError, AccessError):
-        return ""
+    return ""
 
 
 def digest_path(path: Path) -> str:
@@ -158,13 +162,12 @@ def digest_path(path: Path) -> str:
 
     The digest is "" where there is nothing, or where a file cannot be read.
     """
-    try:
+    with suppress(OSError, AccessError):
         if remote.address_of(path):
             return remote.digest_objects(remote.list_below(path))
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         return _digest(files, path)
-    except (OSError, AccessError):
-        return ""
+    return ""
 
 
 def _digest(files: Iterable[Path], root: Path) -> str:

@@ -33,7 +33,6 @@ _TICK: Final = 0.05
 #: Bytes that a worker with TensorFlow needs, by which the number of workers is chosen.
 USUAL: Final = 2 << 30
 _MIB: Final = 1 << 20
-_STOPPED: Final = "it was told to stop"
 
 
 class Engine(Protocol):
@@ -155,12 +154,7 @@ class LocalPool:
                     job, result = each.job, each.result(line)
                     if line is None:
                         remove_left(job)
-                        result = job.end(
-                            results.INTERRUPTED,
-                            process.INTERRUPTED,
-                            [_about(job, _STOPPED)],
-                            **each.figures(),
-                        )
+                        result = job.interrupt(**each.figures())
                     yield result
             if time.monotonic() > until:
                 for each in self._busy():
@@ -238,7 +232,7 @@ class _JobWorker(Worker):
         if outcome is not None:
             self._note_memory()
             return job.end(**outcome, **self.figures())
-        reasons = [_about(job, self.explain_end(job.limits))]
+        reasons = [f"{job.source}: {self.explain_end(job.limits)}"]
         status = results.TIMEOUT if self.is_late else results.CRASHED
         digests = {"source": digest_source(Path(job.source))}
         return job.end(status, CudnnConvertError.exit_code, reasons, digests=digests, **self.figures())
@@ -246,10 +240,6 @@ class _JobWorker(Worker):
 
 _NEEDED: Final = frozenset({"status", "exit_code", "reasons"})
 _MORE: Final = frozenset({"verification", "digests"})
-
-
-def _about(job: Job, reason: str) -> str:
-    return f"{job.source}: {reason}"
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

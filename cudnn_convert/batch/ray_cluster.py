@@ -179,9 +179,7 @@ def _stop(flying: dict[Any, _Flight]) -> Iterator[JobResult]:
         # Ray kills the process of a worker before the worker, which may still say that it crashed.
         if result is None or (task in killed and result.status == results.CRASHED):
             remove_left(job, until=until)
-            reason = f"{job.source}: it was told to stop"
-            seconds = round(time.monotonic() - flight.began, 3)
-            result = job.end(results.INTERRUPTED, process.INTERRUPTED, [reason], seconds=seconds)
+            result = job.interrupt(seconds=round(time.monotonic() - flight.began, 3))
         yield result
 
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 from urllib.parse import quote_from_bytes
 
 from cudnn_convert import storage
-from cudnn_convert.errors import UsageError, WriteError
+from cudnn_convert.errors import UsageError, name_write
 from cudnn_convert.report.html import NOTHING, Markup, join, name, prose, table, tag
 from cudnn_convert.report.page import document
 from cudnn_convert.storage import remote
@@ -99,12 +99,9 @@ def read(folder: Path) -> dict[str, JobResult]:
     path = folder / RESULTS
     if remote.address_of(path):
         return _by_out(remote.name_of(path), remote.read_bytes(path) or b"")
-    try:
+    with name_write(path, "cannot read"), suppress(FileNotFoundError):
         return _by_out(path, path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except OSError as cause:
-        raise WriteError(path, f"cannot read: {cause.strerror or cause}") from cause
+    return {}
 
 
 def _by_out(path: object, content: bytes) -> dict[str, JobResult]:
@@ -127,7 +124,7 @@ class Results:
         """Replace the file by a file of the standing results. Raises WriteError."""
         self.earlier = {}
         fresh = self.path.with_name(f".{self.path.name}.tmp")
-        with _writing(self.path):
+        with name_write(self.path):
             handle = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
             storage.lock_file(handle)
             _write(handle, b"".join(result.to_line() for result in standing))
@@ -141,7 +138,7 @@ class Results:
 
         Raises WriteError, after which the file is as it was.
         """
-        with _writing(self.path):
+        with name_write(self.path):
             _write(self._handle, result.to_line())
         if time.monotonic() > self._published + _PUBLISH:
             self.publish()
@@ -154,20 +151,12 @@ class Results:
 
     def again(self) -> Iterator[JobResult]:
         """Read back all lines."""
-        with _writing(self.path):
+        with name_write(self.path):
             content = self.path.read_bytes()
         yield from _parse(self.path, content)
 
     def close(self) -> None:
         os.close(self._handle)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as cause:
-        raise WriteError(path, f"cannot write: {cause.strerror or cause}") from cause
 
 
 def _write(handle: int, content: bytes) -> None:
@@ -212,7 +201,7 @@ def _open_here(folder: Path) -> Iterator[Results]:
     """
     path = folder / RESULTS
     missing = [above for above in (folder, *folder.parents) if not above.exists()]
-    with _writing(path):
+    with name_write(path):
         folder.mkdir(parents=True, exist_ok=True)
         is_resumed = path.exists()
         results = Results(path, _lock(path), is_resumed=is_resumed)
@@ -260,21 +249,12 @@ def model_page(path: Path, out: str) -> Path:
     return path.with_suffix("") / f"{out}.html"
 
 
-def write_page(file: Path, path: Path, lines: Iterable[JobResult]) -> None:
-    """Write the page for `path` to a file. Raises WriteError."""
-    ordered = sorted(lines, key=lambda result: (result.status in PASSED, not result.reasons, result.out))
-    try:
-        file.write_text(_page(ordered, path) + "\n", encoding="utf-8")
-    except OSError as cause:
-        raise WriteError(path, f"cannot write the report: {cause.strerror}") from cause
-
-
-def _page(lines: Iterable[JobResult], path: Path) -> str:
-    """Return the page of results, in the given order.
+def page_of(lines: Iterable[JobResult], path: Path) -> str:
+    """Return the page of results for `path`.
 
     Those that need somebody's look come first.
     """
-    several = list(lines)
+    several = sorted(lines, key=lambda result: (result.status in PASSED, not result.reasons, result.out))
     counts = Counter(result.status for result in several)
     passed = sum(counts[status] for status in PASSED)
     title = f"{passed} of {len(several)} models converted, or portable already"

@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from cudnn_convert import read
 from cudnn_convert.batch.results import RESULTS
-from cudnn_convert.errors import AccessError, UsageError
+from cudnn_convert.errors import AccessError, UsageError, name_access
 from cudnn_convert.options import KINDS
 from cudnn_convert.read import checkpoint, paths, saved_model, unknown
 from cudnn_convert.storage import remote
@@ -378,8 +378,6 @@ def read_manifest(path: Path, read_flags: Callable[[Sequence[str]], Mapping[str,
         text = _read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as cause:
         raise UsageError(f"--manifest: {path}: expected a text in UTF-8, found one that is not") from cause
-    except OSError as cause:
-        raise AccessError(path, cause.strerror or str(cause)) from cause
     rows = _from_json(path, text) if text.lstrip()[:1] == "{" else _from_csv(path, text)
     sources = [_source(path, f"{path}:{line}", row, read_flags) for line, row in rows]
     if not sources:
@@ -388,9 +386,10 @@ def read_manifest(path: Path, read_flags: Callable[[Sequence[str]], Mapping[str,
 
 
 def _read_bytes(path: Path) -> bytes:
-    """Return the content of a manifest, here or in a store. Raises OSError, AccessError."""
+    """Return the content of a manifest, here or in a store. Raises AccessError."""
     if remote.address_of(path) is None:
-        return path.read_bytes()
+        with name_access(path):
+            return path.read_bytes()
     content = remote.read_bytes(path)
     if content is None:
         raise AccessError(remote.name_of(path), "nothing at this address")

@@ -8,8 +8,7 @@ to stderr, a file that the pool keeps. What it has imported stays for the next m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -23,7 +22,7 @@ from cudnn_convert.errors import UnprovenError, VerificationError
 from cudnn_convert.options import Options
 
 if TYPE_CHECKING:
-    from cudnn_convert.report import Report, Verification
+    from cudnn_convert.report import Verification
 
 Request = Mapping[str, Any]
 #: What a request's work says: fields of a `JobResult`.
@@ -70,10 +69,13 @@ def convert_model(request: Request) -> Outcome:
     source, out = Path(request["source"]), Path(request["out"])
     options = Options.of_json(request["options"])
     digests = {"source": jobs.digest_source(source)}
+    page = None if request["page"] is None else Path(request["page"])
     try:
         from cudnn_convert import pipeline
+        from cudnn_convert.report.files import write_reports
 
-        with _keep_report(request, source, out, options) as keep:
+        apart = [] if page is None else [*pipeline.apart(source, options), (f"OUT {out}", out)]
+        with write_reports(page, apart=apart, force=True) as keep:
             report = pipeline.convert(source, out, options, ready=keep, shared=request["shared"])
     except Exception as error:
         if process.stopping.is_set():
@@ -82,35 +84,15 @@ def convert_model(request: Request) -> Outcome:
         return {**explain(request["source"], error), "verification": sum_up(proof), "digests": digests}
     warnings = [*report.warnings, *(report.verification.warnings if report.verification else ())]
     reasons = [f"{request['source']}: {warning}" for warning in warnings]
-    if report.out is None:
-        return {"status": results.PORTABLE, "exit_code": 0, "reasons": reasons, "digests": digests}
-    digests["artifact"] = jobs.digest_path(out)
+    if report.out is not None:
+        digests["artifact"] = jobs.digest_path(out)
     return {
-        "status": results.CONVERTED,
+        "status": results.PORTABLE if report.out is None else results.CONVERTED,
         "exit_code": 0,
         "reasons": reasons,
         "verification": sum_up(report.verification),
         "digests": digests,
     }
-
-
-@contextmanager
-def _keep_report(
-    request: Request, source: Path, out: Path, options: Options
-) -> Iterator[Callable[[Report], None]]:
-    """Yield a function to keep the report for the model's page.
-
-    The report of a failed proof is kept too.
-    """
-    if request["page"] is None:
-        yield lambda _: None
-        return
-    from cudnn_convert import pipeline
-    from cudnn_convert.report.files import write_reports
-
-    apart = [*pipeline.apart(source, options), (f"OUT {out}", out)]
-    with write_reports(Path(request["page"]), apart=apart, force=True) as keep:
-        yield keep
 
 
 def sum_up(proof: Verification | None) -> dict[str, Any] | None:

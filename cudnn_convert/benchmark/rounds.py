@@ -391,10 +391,4 @@ def is_ours(path: Path) -> bool:
     """Return True if a file is a report by cudnn-convert, of any kind."""
     from cudnn_convert.report import files
 
-    if files.is_ours(path):
-        return True
-    try:
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(record, dict) and record.get("format") == FORMAT
+    return files.is_ours(path) or files.read_record(path).get("format") == FORMAT

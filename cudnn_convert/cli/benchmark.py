@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from cudnn_convert import storage
 from cudnn_convert.cli.batch import show_progress
 from cudnn_convert.cli.parser import PROGRAM, Parser, Within, add_flag, directly, read_options
-from cudnn_convert.errors import UsageError, WriteError
+from cudnn_convert.errors import UsageError, name_write
 from cudnn_convert.process import silence_native
-
-if TYPE_CHECKING:
-    from cudnn_convert.benchmark.rounds import BenchmarkResult
 
 _BATCHES: Final = (1, 8, 32)
 _STEPS: Final = (10, 100)
@@ -23,7 +18,6 @@ _THREADS: Final = (1,)
 _ROUNDS: Final = 15
 #: Differences up to here are those of runtimes that round in other ways.
 _CLOSE: Final = 1e-3
-_PAGE: Final = ".html"
 #: Flags of other commands that say how a model is read and called.
 _OF_MODELS: Final = ("inputs", "outputs", "signature", "tag", "layout")
 _OF_CALLS: Final = ("data", "features", "limit_examples", "seed", "atol", "rtol")
@@ -87,7 +81,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _benchmark(flags: argparse.Namespace) -> int:
     silence_native()
-    from cudnn_convert.benchmark import rounds
+    from cudnn_convert.benchmark import page, rounds
+    from cudnn_convert.report import files
 
     options = read_options(flags)
     own = options.data is not None
@@ -106,7 +101,9 @@ def _benchmark(flags: argparse.Namespace) -> int:
         rtol=_CLOSE if options.rtol is None else options.rtol,
         profile=_prepare_folder(flags.profile),
     )
-    with _keep_report(flags, [(f"MODEL {model}", model) for model in [*models, call.against]]) as keep:
+    report = [] if flags.report is None else files.list_report(flags.report, rounds.is_ours, page.of)
+    apart = [(f"MODEL {model}", model) for model in [*models, call.against]]
+    with files.open_files(report, apart=apart, force=flags.force) as keep:
         with show_progress(flags):
             result = rounds.run_benchmark(call)
         keep(result)
@@ -128,38 +125,6 @@ def _prepare_folder(folder: Path | None) -> Path | None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         actual = "one with files" if folder.is_dir() else "a file"
         raise UsageError(f"--profile {folder}: expected a new or an empty folder, found {actual}")
-    try:
+    with name_write(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as cause:
-        raise WriteError(folder, f"cannot write: {cause.strerror}") from cause
     return folder
-
-
-@contextmanager
-def _keep_report(
-    flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]
-) -> Iterator[Callable[[BenchmarkResult], None]]:
-    """Yield a function for writing `--report`, checked before any measurement."""
-    if flags.report is None:
-        yield lambda _: None
-        return
-    from cudnn_convert.benchmark import page, rounds
-
-    paths = [flags.report]
-    if flags.report.suffix == _PAGE:
-        paths.append(flags.report.with_suffix(".json"))
-    targets = [storage.Destination(path, rounds.is_ours, apart, flags.force) for path in paths]
-    for target in targets:
-        storage.refuse(target)
-    with ExitStack() as stack:
-        fresh = [stack.enter_context(storage.atomic_output(target, folder=False)) for target in targets]
-
-        def keep(result: BenchmarkResult) -> None:
-            for path, file in zip(paths, fresh, strict=True):
-                text = page.of(result) if path.suffix == _PAGE else result.to_json()
-                try:
-                    file.write_text(text + "\n", encoding="utf-8")
-                except OSError as cause:
-                    raise WriteError(path, f"cannot write the report: {cause.strerror}") from cause
-
-        yield keep

@@ -103,8 +103,7 @@ def _propose(source: str) -> str:
 
 def _convert(flags: argparse.Namespace) -> int:
     form = choose_format(flags.out, flags.format)
-    options = _options(flags, format=form, verify=not flags.no_verify, lineage=flags.report is not None)
-    silence_native()
+    options = _prepare(flags, format=form, verify=not flags.no_verify, lineage=flags.report is not None)
     from cudnn_convert import pipeline
 
     source, out = Path(flags.source), Path(flags.out)
@@ -134,8 +133,7 @@ def inspect(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _inspect(flags: argparse.Namespace) -> int:
-    options = _options(flags)
-    silence_native()
+    options = _prepare(flags)
     from cudnn_convert.cli import terminal
     from cudnn_convert.inspection import inspect
 
@@ -164,8 +162,7 @@ def map_weights(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _map(flags: argparse.Namespace) -> int:
-    options = _options(flags)
-    silence_native()
+    options = _prepare(flags)
     from cudnn_convert import pipeline
     from cudnn_convert.cli import terminal
 
@@ -190,8 +187,7 @@ def verify(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _verify(flags: argparse.Namespace) -> int:
-    options = _options(flags, lineage=flags.report is not None)
-    silence_native()
+    options = _prepare(flags, lineage=flags.report is not None)
     from cudnn_convert import pipeline
 
     source, artifact = Path(flags.source), Path(flags.artifact)
@@ -234,8 +230,7 @@ def run(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _run(flags: argparse.Namespace) -> int:
-    options = _options(flags)
-    silence_native()
+    options = _prepare(flags)
     from cudnn_convert import pipeline
     from cudnn_convert.cli import terminal
 
@@ -266,8 +261,7 @@ def record(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _record(flags: argparse.Namespace) -> int:
-    options = _options(flags)
-    silence_native()
+    options = _prepare(flags)
     from cudnn_convert import pipeline
 
     with show_progress(flags):
@@ -362,10 +356,14 @@ SUBCOMMANDS: Final[dict[str, Callable[[Sequence[str], Within], int]]] = {
 }
 
 
-def _options(flags: argparse.Namespace, **others: Any) -> Options:
-    """Return the options of parsed flags, with the files present. Raises UsageError, AccessError."""
+def _prepare(flags: argparse.Namespace, **others: Any) -> Options:
+    """Return the options of parsed flags, with the files present, and silence native code.
+
+    Raises UsageError, AccessError.
+    """
     options = read_options(flags, **others)
     require_files(options)
+    silence_native()
     return options
 
 

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from cudnn_convert.errors import UsageError, WriteError, name_access
+from cudnn_convert.errors import UsageError, name_access, name_write
 from cudnn_convert.storage import remote
 
 FOLDER: Final = "cudnn-convert-demo"
@@ -37,12 +37,10 @@ def unpack(folder: Path) -> None:
     with name_access(folder):
         if folder.is_dir() and any(contents.get(path.name) != _read(path) for path in folder.iterdir()):
             raise UsageError(f"{what} one with files; {cure}")
-    try:
+    with name_write(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             (folder / name).write_bytes(content)
-    except OSError as cause:
-        raise WriteError(folder, f"cannot write: {cause.strerror or cause}") from cause
 
 
 def _read(path: Path) -> bytes:

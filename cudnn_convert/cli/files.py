@@ -5,7 +5,7 @@ from glob import iglob
 from pathlib import Path
 from typing import Final
 
-from cudnn_convert.errors import AccessError, UsageError
+from cudnn_convert.errors import UsageError, name_access
 from cudnn_convert.options import Options
 from cudnn_convert.storage import remote
 
@@ -27,12 +27,10 @@ def require_files(options: Options) -> None:
 def _look_at_data(pattern: object) -> Iterator[str]:
     if not isinstance(pattern, Path) or remote.address_of(pattern) is not None:
         return
-    where = f"--data {pattern}"
     if pattern.is_file():
-        if pattern.suffix == ".npz" and not _is_archive(pattern):
-            yield f"{where}: expected an .npz file of plain arrays, found a file that is not one"
+        yield from _look_at_file("--data", pattern, is_arrays=pattern.suffix == ".npz")
     elif not any(Path(name).is_file() for name in iglob(str(pattern), recursive=True)):  # noqa: PTH207
-        yield f"{where}: expected a file, or a pattern that matches files, found nothing"
+        yield f"--data {pattern}: expected a file, or a pattern that matches files, found nothing"
 
 
 def _look_at_file(flag: str, path: Path | None, *, is_arrays: bool) -> Iterator[str]:
@@ -45,8 +43,5 @@ def _look_at_file(flag: str, path: Path | None, *, is_arrays: bool) -> Iterator[
 
 
 def _is_archive(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_ZIP)) == _ZIP
-    except OSError as cause:
-        raise AccessError(path, cause.strerror or str(cause)) from cause
+    with name_access(path), path.open("rb") as file:
+        return file.read(len(_ZIP)) == _ZIP

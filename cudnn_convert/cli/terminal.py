@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any, Final
@@ -77,8 +77,7 @@ def show_map(subject: Subject) -> None:
         console.print(_gates(subject.weights.gates[recurrence.node]))
     if subject.weights.variables:
         console.print(_variables(subject.weights.variables))
-    for note in subject.notes:
-        console.print(f"note: {note}")
+    console.print_each("note", subject.notes)
 
 
 def _orders(weights: WeightsReport, node: str) -> str:
@@ -127,34 +126,29 @@ def show_inspection(inspection: Inspection) -> None:
         for kind, ends in (("takes", offered.inputs), ("gives", offered.outputs)):
             for line in _ends(ends):
                 console.print(f"  {kind} {line}")
-    for note in inspection.notes:
-        console.print(f"note: {note}")
+    console.print_each("note", inspection.notes)
     why = f", because of {', '.join(inspection.gpu_ops)}" if inspection.gpu_ops else ""
     console.print(f"runs on a CPU as it is: {_RUNS[inspection.runs_on_cpu]}{why}")
     for reason in inspection.reasons:
         console.print(reason)
     _commands(console, inspection)
-    if inspection.stream_command is not None:
-        console.print("in chunks of steps, with its states as inputs and outputs:")
-        console.print(f"  {command(inspection.stream_command)}", style="bold")
-    if inspection.decode_command is not None:
-        console.print("with a search over its next tokens in the graph:")
-        console.print(f"  {command(inspection.decode_command)}", style="bold")
     if not any(each.streams is False for each in inspection.recurrences):  # which the table has
-        for reason in inspection.stream_reasons:
-            console.print(f"not in chunks of steps: {reason}")
+        console.print_each("not in chunks of steps", inspection.stream_reasons)
 
 
 def _commands(console: Screen, inspection: Inspection) -> None:
     if inspection.command is not None:
-        console.print("convert it with:")
-        console.print(f"  {command(inspection.command)}", style="bold")
+        console.print_commands("convert it with:", inspection.command)
     elif inspection.candidates:
-        console.print("convert it with one of:")
-        for candidate in inspection.candidates:
-            console.print(f"  {command(candidate.command)}", style="bold")
+        commands = (candidate.command for candidate in inspection.candidates)
+        console.print_commands("convert it with one of:", *commands)
     elif not inspection.runs_on_cpu:
         console.print("no command converts it as it is")
+    if inspection.stream_command is not None:
+        lead = "in chunks of steps, with its states as inputs and outputs:"
+        console.print_commands(lead, inspection.stream_command)
+    if inspection.decode_command is not None:
+        console.print_commands("with a search over its next tokens in the graph:", inspection.decode_command)
 
 
 def _recurrences(recurrences: Iterable[InspectedRecurrence]) -> Table:
@@ -163,7 +157,7 @@ def _recurrences(recurrences: Iterable[InspectedRecurrence]) -> Table:
     )
     for recurrence in recurrences:
         sizes = (recurrence.layers, recurrence.directions, recurrence.units, recurrence.input_size)
-        units = [("?" if size is None else str(size)) for size in sizes]
+        units = [*map(_width, sizes)]
         units[2] += f" to {recurrence.projection}" if recurrence.projection else ""
         table.add_row(
             recurrence.name or "(root)",
@@ -256,12 +250,10 @@ def explain(report: Report, *, chosen_here: bool = False, verbose: bool = False)
         console.print(_sizes(report))
     if chosen_here and report.out is not None:
         console.print(f"note: format {report.format}; --format chooses another")
-    for note in report.notes:
-        console.print(f"note: {note}")
+    console.print_each("note", report.notes)
     if verbose and report.flags:
         console.print(f"repeat with: {command(report.flags)}")
-    for warning in report.warnings:
-        console.print(f"warning: {warning}")
+    console.print_each("warning", report.warnings)
     if report.micro is not None:
         console.print(describe_micro(report.micro))
     if report.out is None:
@@ -288,8 +280,7 @@ def explain_proof(result: Verification, *, verbose: bool = False) -> None:
 def _proof(console: Screen, result: Verification, sentence: str, *, verbose: bool) -> None:
     if verbose:
         _figures(console, result)
-    for warning in result.warnings:
-        console.print(f"warning: {warning}")
+    console.print_each("warning", result.warnings)
     console.print(sentence, style="bold" if result.end_to_end == "equal" else "bold yellow")
 
 
@@ -316,8 +307,7 @@ def _figures(console: Screen, result: Verification) -> None:
         console.print(_in_chunks(result.streaming))
     if result.decoding is not None:
         console.print(describe_search(result.decoding))
-    for remark in result.remarks:
-        console.print(f"remark: {remark}")
+    console.print_each("remark", result.remarks)
     if result.recording:
         console.print(f"judged by {_recording(result.recording)}")
     feeds = (", ".join(f"{key} {list(shape)}" for key, shape in feed.items()) for feed in result.feeds)
@@ -386,9 +376,7 @@ def _recording(facts: dict[str, Any]) -> str:
 
 def show_notes(notes: Iterable[str]) -> None:
     """Print notes on stderr."""
-    console = Screen(stderr=True)
-    for note in notes:
-        console.print(f"note: {note}")
+    Screen(stderr=True).print_each("note", notes)
 
 
 def show_plan(actions: Iterable[tuple[Job, str]]) -> None:
@@ -481,6 +469,17 @@ class Screen(Console):
     def render_str(self, text: str, **settings: Any) -> Text:
         """Replace unprintable characters, in cells of tables too."""
         return super().render_str(visible(text), **settings)
+
+    def print_each(self, lead: str, lines: Iterable[str]) -> None:
+        """Print each line behind a leading word."""
+        for line in lines:
+            self.print(f"{lead}: {line}")
+
+    def print_commands(self, lead: str, *commands: Sequence[str]) -> None:
+        """Print commands below a leading line."""
+        self.print(lead)
+        for words in commands:
+            self.print(f"  {command(words)}", style="bold")
 
     def print_table(self, table: Table) -> None:
         """Print a table of text, or paragraphs on a narrow terminal.

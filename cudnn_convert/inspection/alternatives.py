@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -305,6 +305,12 @@ def _try_plan(model: Model, options: Options, depth: int) -> Alternatives:
 _STEPS: Final = 128
 
 
+def _with_each(inspection: Inspection, streams: Callable[[InspectedRecurrence], bool | None]) -> Inspection:
+    """Mark the streaming recurrences of an inspection."""
+    recurrences = (replace(each, streams=streams(each)) for each in inspection.recurrences)
+    return replace(inspection, recurrences=tuple(recurrences))
+
+
 def with_streams(
     inspection: Inspection, source: Path, model: Model, tried: Alternatives, options: Options
 ) -> Inspection:
@@ -320,10 +326,7 @@ def with_streams(
     chosen = replace(chosen, format=_format(options.format), states=True)
     obstacles = streaming.find_obstacles(plan, plan.recurrences)
     nodes = {recurrence.node: recurrence.node not in obstacles for recurrence in plan.recurrences}
-    recurrences = tuple(
-        replace(recurrence, streams=nodes.get(recurrence.name)) for recurrence in inspection.recurrences
-    )
-    inspection = replace(inspection, recurrences=recurrences)
+    inspection = _with_each(inspection, lambda recurrence: nodes.get(recurrence.name))
     try:
         streamed = make_plan(model, chosen)
     except (RefusalError, UsageError, InvalidModelError) as error:
@@ -343,12 +346,10 @@ def with_streams_of_weights(inspection: Inspection, source: Path, options: Optio
 
     The weights are those without a graph, each recurrence of which is a signature.
     """
-    recurrences = tuple(
-        replace(recurrence, streams=None if recurrence.directions is None else recurrence.directions == 1)
-        for recurrence in inspection.recurrences
+    inspection = _with_each(
+        inspection, lambda each: None if each.directions is None else each.directions == 1
     )
-    inspection = replace(inspection, recurrences=recurrences)
-    if inspection.command is None or not all(recurrence.streams for recurrence in recurrences):
+    if inspection.command is None or not all(each.streams for each in inspection.recurrences):
         return inspection
     words = inspection.command
     return replace(inspection, stream_command=words if options.states else (*words, "--states"))
@@ -360,19 +361,19 @@ def with_streams_of_layers(
     """Return the inspection of a Keras model, with the streaming layers."""
     entries = [entry for _, entry in layer_tree.walk(model.config)]
     around = {layer_tree.layer_name(entry): entry for entry in entries}
-    recurrences = tuple(
-        replace(
-            recurrence,
-            streams=recurrence.op in classes.CUDNN
+
+    def goes_on(recurrence: InspectedRecurrence) -> bool:
+        return (
+            recurrence.op in classes.CUDNN
             and recurrence.directions == 1
             and not recurrence.settings.get("go_backwards")
-            and not any(_is_wrapped(part, around) for part in recurrence.name.split("/")[:-1]),
+            and not any(_is_wrapped(part, around) for part in recurrence.name.split("/")[:-1])
         )
-        for recurrence in inspection.recurrences
-    )
-    inspection = replace(inspection, recurrences=recurrences)
+
+    inspection = _with_each(inspection, goes_on)
+    streams = [recurrence.streams for recurrence in inspection.recurrences]
     is_ready = inspection.command is not None and options.verify
-    if not is_ready or not recurrences or not all(recurrence.streams for recurrence in recurrences):
+    if not is_ready or not streams or not all(streams):
         return inspection
     opened = [entry for _, entry in layer_tree.walk(layer_tree.with_open_steps(model.config))]
     if not all(map(_takes_each_step, entries)) or not _has_open_steps(opened):
@@ -386,7 +387,7 @@ def _has_open_steps(entries: Sequence[Entry]) -> bool:
 
     The number is unknown where no input says it.
     """
-    configs = [entry["config"] for entry in entries if isinstance(entry["config"], Mapping)]
+    configs = map(layer_tree.settings, entries)
     shapes = [values.shape(config.get("batch_input_shape", config.get("batch_shape"))) for config in configs]
     stated = [shape for shape in shapes if shape is not None and len(shape) > 1]
     return not stated or any(shape[1] is None for shape in stated)

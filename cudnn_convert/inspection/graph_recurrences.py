@@ -23,6 +23,7 @@ from cudnn_convert.inspection import End, InspectedRecurrence, WeightTensor, wei
 from cudnn_convert.inspection.weights_only import GraphRecurrence
 from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
 from cudnn_convert.recurrences import parameter_source, resolve, saved_functions, weight_copies
+from cudnn_convert.recurrences.weight_copies import Facts
 
 #: Smaller ones may be sizes, rates or axes, which a plan looks at.
 _LARGE: Final = 1 << 18
@@ -92,13 +93,7 @@ def describe_node(model: Model, index: Index, node: NodeDef, tensors: Any) -> Gr
     facts = resolve.describe_node(node, tensors)
     blob = leaves[0] if leaves and not origin.computed else None
     known = GraphRecurrence(
-        mode=facts.mode,
-        layers=facts.layers,
-        directions=facts.directions,
-        units=facts.units,
-        input_size=facts.input_size,
-        projection=facts.projection,
-        dtype=facts.dtype,
+        facts,
         time_major=resolve.is_time_major(node),
         lengths=node.op == "CudnnRNNV3" and not _are_full(index, node),
         dropout=resolve.dropout(node),
@@ -107,31 +102,29 @@ def describe_node(model: Model, index: Index, node: NodeDef, tensors: Any) -> Gr
         keys=None if facts.projection else _keys(model, facts, origin, blob),
     )
     elements = int(np.prod(blob.shape)) if blob else tensors[PARAMS].shape.num_elements()
-    return _with_sizes(known, facts, elements)
+    return _with_sizes(known, elements)
 
 
-def _with_sizes(known: GraphRecurrence, facts: weight_copies.Facts, elements: int | None) -> GraphRecurrence:
+def _with_sizes(known: GraphRecurrence, elements: int | None) -> GraphRecurrence:
     """Fill in sizes from canonical keys, or from the length of the parameters."""
-    if known.keys is not None:
-        keys = known.keys
-        return replace(known, layers=keys.layers, units=keys.units, input_size=keys.input_size)
-    if None in (known.layers, known.units, elements):
+    facts, keys = known.facts, known.keys
+    if keys is not None:
+        sized = replace(facts, layers=keys.layers, units=keys.units, input_size=keys.input_size)
+        return replace(known, facts=sized)
+    if facts.layers is None or facts.units is None or elements is None:
         return known
-    assert known.layers is not None and known.units is not None and elements is not None
-    sizes = Sizes(known.mode, known.layers, known.directions, known.units, known.input_size or 0)
+    sizes = Sizes(facts.mode, facts.layers, facts.directions, facts.units, facts.input_size or 0)
     solved = weight_copies.solve_sizes(
-        elements, replace(sizes, projection=known.projection), facts.input_mode
+        elements, replace(sizes, projection=facts.projection), facts.input_mode
     )
     if solved is None:
         return known
-    return replace(known, input_size=solved.input_size, skip_input=solved.skip_input)
+    sized = replace(facts, input_size=solved.input_size)
+    return replace(known, facts=sized, skip_input=solved.skip_input)
 
 
 def _keys(
-    model: Model,
-    facts: weight_copies.Facts,
-    origin: parameter_source.ParameterRoot,
-    blob: WeightTensor | None,
+    model: Model, facts: Facts, origin: parameter_source.ParameterRoot, blob: WeightTensor | None
 ) -> CanonicalParameters | None:
     """Return the canonical set of a node, matched as in `recurrences.weight_copies`."""
     if origin.computed:
@@ -179,7 +172,7 @@ def _block(node: NodeDef, tensors: Any, leaves: tuple[WeightTensor, ...]) -> Gra
     units = None if columns is None else columns // 4
     inputs = None if rows is None or units is None else rows - units
     dtype = np.dtype(tf.as_dtype(node.attr["T"].type).as_numpy_dtype)
-    return GraphRecurrence(Mode.LSTM, 1, 1, units, inputs, 0, dtype, True, False, 0.0, matrices=leaves)
+    return GraphRecurrence(Facts(node.name, Mode.LSTM, 1, 1, units, dtype, inputs), matrices=leaves)
 
 
 class InspectedGraph:
@@ -247,7 +240,7 @@ class InspectedGraph:
         blob = self.model.variables.get(node.blob.name) if node.blob else None
         if node.keys is None or blob is None or node.sizes is None:
             return None
-        return weights_only.describe_difference(node.keys, blob, node.sizes, node.dtype, convention)
+        return weights_only.describe_difference(node.keys, blob, node.sizes, node.facts.dtype, convention)
 
 
 def _try_describe(model: Model, index: Index, node: NodeDef, tensors: Any) -> GraphRecurrence | None:

@@ -146,16 +146,13 @@ def _describe_layer(
 
 def inspect_keras(source: Path, model: Model, options: Options, form: str | None) -> Inspection:
     """Inspect a Keras model by the config alone."""
-    architecture = model.architecture
-    assert architecture is not None
     names = dict.fromkeys(options.custom_class_names)
     brought = classes.Vouched(names, names, options.trust)
     notes: list[str] = []
     if not (options.outputs or options.inputs or options.set):
         options, notes = _cut_before_losses(model, options, brought)
     model, whole = cut_at_layers(model, options)
-    architecture = model.architecture
-    assert architecture is not None
+    architecture = model.layers
     cut = whole.inputs or whole.outputs or whole.set
     usual = "savedmodel" if cut else fitting(model.path, architecture, brought)
     options = replace(options, format=form or usual)
@@ -268,7 +265,7 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
         return "savedmodel"
     writer = versions.find_writer(model.keras_version, model.config)
     for _, entry in layer_tree.walk(model.config):
-        config = entry["config"] if isinstance(entry["config"], Mapping) else {}
+        config = layer_tree.settings(entry)
         others = differences.of_layer(writer, entry["class_name"], config)
         if config.get("time_major") or any(others):
             return "savedmodel"

@@ -25,20 +25,14 @@ from cudnn_convert.weights import parameter_blob
 class GraphRecurrence:
     """A recurrence of a graph, before the comparison of tensors.
 
-    A size is None where no static shape and no tensor gives it. `blob` is the variable or constant of its
-    parameters, `matrices` those from which they are computed, `keys` its canonical set.
+    A size in `facts` is None where no static shape and no tensor gives it. `blob` is the variable or constant
+    of its parameters, `matrices` those from which they are computed, `keys` its canonical set.
     """
 
-    mode: Mode
-    layers: int | None
-    directions: int
-    units: int | None
-    input_size: int | None
-    projection: int
-    dtype: np.dtype[Any]
-    time_major: bool
-    lengths: bool
-    dropout: float
+    facts: weight_copies.Facts
+    time_major: bool = True
+    lengths: bool = False
+    dropout: float = 0.0
     skip_input: bool = False
     blob: WeightTensor | None = None
     matrices: tuple[WeightTensor, ...] = ()
@@ -47,25 +41,27 @@ class GraphRecurrence:
     @property
     def sizes(self) -> Sizes | None:
         """The sizes if all are known, else None."""
-        if self.layers is None or self.units is None or self.input_size is None:
+        facts = self.facts
+        if facts.layers is None or facts.units is None or facts.input_size is None:
             return None
-        widths = (self.units, self.input_size, self.skip_input, self.projection)
-        return Sizes(self.mode, self.layers, self.directions, *widths)
+        widths = (facts.units, facts.input_size, self.skip_input, facts.projection)
+        return Sizes(facts.mode, facts.layers, facts.directions, *widths)
 
     def describe(self, node: Any) -> InspectedRecurrence:
         """Return the `InspectedRecurrence` of the node, with tensors left out."""
+        facts = self.facts
         axes = ("time", "batch", "input") if self.time_major else ("batch", "time", "input")
         return InspectedRecurrence(
             name=node.name,
             op=node.op,
             needs_gpu=node.op in ops.CUDNN,
-            mode=self.mode.value,
-            layers=self.layers,
-            directions=self.directions,
-            units=self.units,
-            input_size=self.input_size,
-            projection=self.projection,
-            dtype=self.dtype.name,
+            mode=facts.mode.value,
+            layers=facts.layers,
+            directions=facts.directions,
+            units=facts.units,
+            input_size=facts.input_size,
+            projection=facts.projection,
+            dtype=facts.dtype.name,
             axes=("batch", "input") if node.op == "LSTMBlockCell" else axes,
             lengths=self.lengths,
             dropout=self.dropout,
@@ -176,12 +172,7 @@ def _describe_planned(
     )
     return replace(
         recurrence,
-        layers=_agree(sizes, "layers"),
-        directions=_agree(sizes, "directions"),
-        units=_agree(sizes, "units"),
-        input_size=_agree(sizes, "input_size"),
-        projection=_agree(sizes, "projection"),
-        settings={"skip_input": True} if _agree(sizes, "skip_input") else {},
+        **_agree_on_sizes(sizes),
         lengths=first.lengths,
         raw=raw,
         canonical=keys,
@@ -199,17 +190,14 @@ def _describe_keys(
     parameters = sets[0]
     modes = dict.fromkeys(mode for fitting in sets for mode in fitting.modes)
     mode = next(iter(modes)) if len(modes) == 1 else graphless.mode_by_name(parameters.scope)
-    is_half = any(fitting.may_be_half for fitting in sets)
+    sizes = _agree_on_sizes(sets)
+    if any(fitting.may_be_half for fitting in sets):
+        sizes["directions"] = None
     return replace(
         _describe_unknown(
             parameters.scope.rstrip("/"), mode, parameters.dtype.name, batch_major=parameters.batch_major
         ),
-        layers=_agree(sets, "layers"),
-        directions=None if is_half else _agree(sets, "directions"),
-        units=_agree(sets, "units"),
-        input_size=_agree(sets, "input_size"),
-        projection=_agree(sets, "projection"),
-        settings={"skip_input": True} if _agree(sets, "skip_input") else {},
+        **sizes,
         raw=raw,
         canonical=keys,
         copies=describe_copies(raw, keys, None),
@@ -224,6 +212,15 @@ def _blob(model: Model, key: str) -> InspectedRecurrence:
     mode = graphless.mode_by_name(key)
     shown = _describe_unknown(graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False)
     return replace(shown, raw=_raw(model, key), copies=RAW)
+
+
+_SIZES: Final = ("layers", "directions", "units", "input_size", "projection")
+
+
+def _agree_on_sizes(items: Sequence[Sizes | CanonicalParameters]) -> dict[str, Any]:
+    """Return the common sizes as fields of an `InspectedRecurrence`."""
+    settings = {"skip_input": True} if _agree(items, "skip_input") else {}
+    return {**{name: _agree(items, name) for name in _SIZES}, "settings": settings}
 
 
 def _agree(items: Sequence[Any], name: str) -> Any:

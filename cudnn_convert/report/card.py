@@ -9,7 +9,7 @@ import platform
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Final
 
 from cudnn_convert.errors import UsageError
@@ -20,7 +20,6 @@ from cudnn_convert.version import __version__
 
 #: By which a card is known as one of this tool's.
 MARK: Final = "<!-- model card by cudnn-convert -->"
-_HEAD: Final = 1000
 #: Source: https://reproducible-builds.org/specs/source-date-epoch/
 _EPOCH: Final = "SOURCE_DATE_EPOCH"
 _NONE: Final = "-"
@@ -29,15 +28,6 @@ _NONE: Final = "-"
 def of(report: Report) -> str:
     """Return the card of a conversion as Markdown. Raises UsageError for a bad `SOURCE_DATE_EPOCH`."""
     return "\n\n".join(_list_parts(report))
-
-
-def is_ours(path: Path) -> bool:
-    """Return True if a file is a card by cudnn-convert."""
-    try:
-        with path.open("rb") as stream:
-            return MARK.encode() in stream.read(_HEAD)
-    except OSError:
-        return False
 
 
 def date() -> str:

@@ -148,8 +148,10 @@ def _describe(subject: Subject, proof: Proof | None, groups: _Groups, links: _Li
         if lead.startswith(_INPUT):
             boxes[lead] = _Words(_shorten(keys), [_count("input", len(keys))])
         else:
-            worst = _worst(outputs, _count("output", len(keys)))
-            boxes[lead] = _Words(_shorten(keys), [*_distance(links, lead), *worst], _tone(outputs))
+            facts = [*_distance(links, lead), _count("output", len(keys))]
+            if outputs:
+                facts.append(f"largest error {max(output.worst for output in outputs):.1e}")
+            boxes[lead] = _Words(_shorten(keys), facts, _tone(outputs))
     for recurrence in subject.recurrences:
         node, asked = recurrence.node, pieces.get(recurrence.node, [])
         sizes = [*_distance(links, node), *_sizes(recurrence)]
@@ -164,12 +166,6 @@ def _shorten(keys: Sequence[str]) -> list[str]:
 
 def _count(what: str, count: int) -> str:
     return what if count == 1 else f"{count} {what}s"
-
-
-def _worst(outputs: Sequence[OutputReport], what: str) -> Iterator[str]:
-    yield what
-    if outputs:
-        yield f"largest error {max(output.worst for output in outputs):.1e}"
 
 
 def _tone(outputs: Sequence[OutputReport]) -> str:

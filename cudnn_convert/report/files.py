@@ -4,24 +4,26 @@ Each file appears whole or not at all, and replaces with `force` only a report o
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING, fields
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from cudnn_convert import storage
-from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, WriteError
+from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, name_write
 from cudnn_convert.report import Report, Verification
 from cudnn_convert.report.html import MARK
 
 _PAGE: Final = ".html"
-#: The bytes of a page that hold its mark.
+#: The bytes of a page or a card that hold its mark.
 _HEAD: Final = 1000
 Keep = Callable[[Report | Verification], None]
-#: Makes the text of a file; None for what has no such file.
-_Render = Callable[[Report | Verification], str | None]
+_Result = TypeVar("_Result")
+#: A path, whether an older file there is ours, and what makes the text; None for what has no such file.
+ReportFile = tuple[Path, Callable[[Path], bool], Callable[[_Result], str | None]]
 
 
 @contextmanager
@@ -40,27 +42,10 @@ def write_reports(
     WriteError before anything is done; after another exception of the body all is as it was. `warn` hears of
     a file that could not be put in place after all was done; without it WriteError is raised.
     """
-    files = [*_list_files(report, model_card)]
-    targets = [storage.Destination(path, own, apart, force) for path, own, _ in files]
-    for target in targets:
-        storage.refuse(target)
-    if model_card is not None and model_card in [path for path, *_ in files[:-1]]:
-        raise UsageError(
-            f"--card {model_card}: expected a file of its own, found one of the report; choose another path"
-        )
     failed: VerificationError | None = None
     with ExitStack() as stack:
-        fresh = [stack.enter_context(storage.atomic_output(target, folder=False)) for target in targets]
-
-        def keep(result: Report | Verification) -> None:
-            for (path, _, render), written in zip(files, fresh, strict=True):
-                try:
-                    text = render(result)
-                    if text is not None:
-                        written.write_text(text + "\n", encoding="utf-8")
-                except OSError as cause:
-                    raise WriteError(path, f"cannot write the report: {cause.strerror}") from cause
-
+        files = _list_files(report, model_card)
+        keep = stack.enter_context(open_files(files, apart=apart, force=force))
         try:
             yield keep
         except VerificationError as error:
@@ -76,22 +61,75 @@ def write_reports(
         raise failed
 
 
-def _list_files(
-    report: Path | None, model_card: Path | None
-) -> Iterator[tuple[Path, Callable[[Path], bool], _Render]]:
-    """Yield the files of a report and a card, with tests for older files and renderers."""
-    if report is not None and report.suffix == _PAGE:
+@contextmanager
+def open_files(
+    files: Iterable[ReportFile[_Result]], *, apart: Sequence[tuple[str, Path]] = (), force: bool
+) -> Iterator[Callable[[_Result], None]]:
+    """Yield a function to render a result to all files, then put the files in place.
+
+    Raises UsageError and WriteError as `write_reports`.
+    """
+    files = [*files]
+    targets = [storage.Destination(path, own, apart, force) for path, own, _ in files]
+    for target in targets:
+        storage.refuse(target)
+    paths = [path for path, *_ in files]
+    if len({*paths}) < len(paths):  # the card, which is the last
+        cure = "choose another path"
+        raise UsageError(f"--card {paths[-1]}: expected a file of its own, found one of the report; {cure}")
+    with ExitStack() as stack:
+        fresh = [stack.enter_context(storage.atomic_output(target, folder=False)) for target in targets]
+
+        def keep(result: _Result) -> None:
+            for (path, _, render), written in zip(files, fresh, strict=True):
+                with name_write(path, "cannot write the report"):
+                    text = render(result)
+                    if text is not None:
+                        written.write_text(text + "\n", encoding="utf-8")
+
+        yield keep
+
+
+def list_report(
+    report: Path, own: Callable[[Path], bool], of_page: Callable[[_Result], str]
+) -> Iterator[ReportFile[_Result]]:
+    """Yield the files of a report: JSON, after a page for names in .html."""
+    if report.suffix == _PAGE:
+        yield report, own, of_page
+        report = report.with_suffix(".json")
+    yield report, own, methodcaller("to_json")
+
+
+def _list_files(report: Path | None, model_card: Path | None) -> Iterator[ReportFile[Report | Verification]]:
+    """Yield the files of a report and a card."""
+    if report is not None:
         from cudnn_convert.report import page
 
-        yield report, is_ours, page.of
-        report = report.with_suffix(".json")
-    if report is not None:
-        yield report, is_ours, methodcaller("to_json")
+        yield from list_report(report, is_ours, page.of)
     if model_card is not None:
         from cudnn_convert.report import card
 
         card.date()  # a bad setting ends a call before its work
-        yield model_card, card.is_ours, lambda result: card.of(result) if isinstance(result, Report) else None
+        own = partial(has_mark, mark=card.MARK)
+        yield model_card, own, lambda result: card.of(result) if isinstance(result, Report) else None
+
+
+def has_mark(path: Path, mark: str) -> bool:
+    """Return True if the first bytes of a file hold a mark of cudnn-convert."""
+    try:
+        with path.open("rb") as stream:
+            return mark.encode() in stream.read(_HEAD)
+    except OSError:
+        return False
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the object in a file of JSON, or an empty dictionary."""
+    try:
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def is_ours(path: Path) -> bool:
@@ -99,16 +137,10 @@ def is_ours(path: Path) -> bool:
 
     A report is a page or JSON.
     """
-    try:
-        if path.suffix == _PAGE:
-            with path.open("rb") as stream:
-                return MARK.encode() in stream.read(_HEAD)
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(record, dict) and any(
-        record.keys() >= _list_fields(kind) for kind in (Report, Verification)
-    )
+    if path.suffix == _PAGE:
+        return has_mark(path, MARK)
+    names = read_record(path).keys()
+    return any(names >= _list_fields(kind) for kind in (Report, Verification))
 
 
 def _list_fields(kind: type[Report | Verification]) -> set[str]:

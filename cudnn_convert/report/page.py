@@ -215,7 +215,7 @@ def outputs(proof: Proof) -> Markup:
 
 def _output_row(output: values.OutputReport) -> Iterator[object]:
     yield name(output.output)
-    yield _verdict(output)
+    yield _verdict(passed=output.passed, judged=output.judged)
     yield f"{output.compared:,}"
     yield number(output.max_abs)
     yield number(output.max_rel)
@@ -227,13 +227,11 @@ def _output_row(output: values.OutputReport) -> Iterator[object]:
     yield output.reason
 
 
-def chip(*, passed: bool) -> Markup:
+def _verdict(*, passed: bool, judged: bool, otherwise: str = "not judged") -> Markup:
     """Return the result of a comparison as a word in colour."""
+    if not judged:
+        return tag("span", otherwise, class_="chip warn")
     return tag("span", "equal" if passed else "different", class_=f"chip {'good' if passed else 'bad'}")
-
-
-def _verdict(output: values.OutputReport) -> Markup:
-    return chip(passed=output.passed) if output.judged else tag("span", "not judged", class_="chip warn")
 
 
 def _share(needed: float) -> Markup:
@@ -263,7 +261,7 @@ def _output_card(output: values.OutputReport) -> Markup:
         caption = f"Distribution of the error ({same}; dashed: the tolerance)"
         figures.append(_figure(caption, html.plot_distribution(output.distribution)))
     plotted = [tag("div", *figures, class_="plots")] if figures else []
-    title = tag("h3", name(output.output), " ", _verdict(output))
+    title = tag("h3", name(output.output), " ", _verdict(passed=output.passed, judged=output.judged))
     return tag("article", title, *lines, *plotted, class_="card output")
 
 
@@ -322,9 +320,7 @@ def verdict_lines(proof: Proof) -> Iterator[str]:
 def _recurrence_row(piece_report: values.PieceReport) -> Iterator[object]:
     yield name(piece_report.node)
     yield ", ".join(map(str, piece_report.layers))
-    kind = ("good", "equal") if piece_report.passed else ("bad", "different")
-    kind = kind if piece_report.asked else ("warn", "not asked")
-    yield tag("span", kind[1], class_=f"chip {kind[0]}")
+    yield _verdict(passed=piece_report.passed, judged=piece_report.asked, otherwise="not asked")
     yield name(piece_report.piece) if piece_report.piece else Markup(NOTHING)
     if not piece_report.asked:
         yield from [Markup(NOTHING)] * 5

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from cudnn_convert.errors import UsageError, WriteError
+from cudnn_convert.errors import UsageError, name_write
 
 try:
     import fcntl
@@ -212,7 +212,7 @@ def atomic_output(target: Destination, *, folder: bool) -> Iterator[Path]:
         require_kind(named, folder=folder, is_folder=out.is_dir())
     missing = [parent for parent in out.parents if not parent.exists()]
     try:
-        with ExitStack() as stack:
+        with name_write(named), ExitStack() as stack:
             fresh = _begin(target, named, stack) / out.name
             if folder:
                 fresh.mkdir()
@@ -220,8 +220,6 @@ def atomic_output(target: Destination, *, folder: bool) -> Iterator[Path]:
             with lock_folder(out.parent):
                 refuse(target)  # what another run put there meanwhile stays
                 _move(fresh, out)
-    except OSError as cause:
-        raise WriteError(named, f"cannot write: {cause.strerror or cause}") from cause
     finally:
         if not out.exists():
             _remove_empty(missing)
@@ -240,13 +238,11 @@ def _begin(target: Destination, named: Path, stack: ExitStack) -> Path:
     Messages call the target `named`.
     """
     out = target.path
-    try:
+    with name_write(named, "cannot write here"):
         remove_stale(out)
         refuse(target)
         out.parent.mkdir(parents=True, exist_ok=True)
         return stack.enter_context(staging_folder(out))
-    except OSError as cause:
-        raise WriteError(named, f"cannot write here: {cause.strerror or cause}") from cause
 
 
 def is_being_written(out: Path) -> bool:
@@ -270,10 +266,8 @@ def remove_stale(out: Path) -> None:
 def refuse(target: Destination) -> None:
     """Raise UsageError where writing would lose data, WriteError where the risk is unknown."""
     _refuse_addresses(target.path)
-    try:
+    with name_write(target.path, "cannot write here"):
         _refuse(target)
-    except OSError as cause:
-        raise WriteError(target.path, f"cannot write here: {cause.strerror or cause}") from cause
 
 
 def _refuse_addresses(out: Path) -> None:

@@ -184,6 +184,6 @@ def test_a_page_in_a_browser(width: int, tmp_path: Path) -> None:
     reason = f"{name}: expected {'something_long' * 12}, found less; give --limit expanded=5"
     refused = replace(ONE, source=f"runs/{name}", out=name, status="refused", reasons=(reason, "another"))
     file = tmp_path / "all.html"
-    results.write_page(file, file, [ONE, refused, replace(refused, out="b")])
-    told = measure_in_frame(file.read_text(encoding="utf-8"), width, tmp_path)
+    page = results.page_of([ONE, refused, replace(refused, out="b")], file)
+    told = measure_in_frame(page, width, tmp_path)
     assert told["scroll"] <= width and told["wide"] == told["cut"] == []

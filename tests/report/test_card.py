@@ -14,7 +14,7 @@ from support.reports import PROOF, made
 from support.samples import fixture
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.report import card
+from cudnn_convert.report import card, files
 from cudnn_convert.report.values import MicroReport, Origin, PieceReport
 from cudnn_convert.version import list_versions
 
@@ -104,8 +104,8 @@ def test_a_card_replaces_cards_of_this_tool_alone(tmp_path: Path) -> None:
     own, other = tmp_path / "card.md", tmp_path / "README.md"
     own.write_text(card.of(made()))
     other.write_text("# Of somebody else\n")
-    assert card.is_ours(own)
-    assert not card.is_ours(other)
+    assert files.has_mark(own, card.MARK)
+    assert not files.has_mark(other, card.MARK)
     ended = command(SOURCE, tmp_path / "out", "--card", other, "--force")
     assert ended.code == 2
     assert "found a file that this tool did not write" in ended.stderr
