@@ -3,11 +3,12 @@
 TensorFlow would refuse most faults only in what it imports, with messages of its own, and the walks of this
 package, which follow inputs from node to node, would not terminate.
 
-Nodes are checked against the definition of their op: inputs, attributes, the value of a constant. Later code
-relies on it. Nodes of unknown ops pass; they are refused later by op name.
+Nodes are checked against the definition of their op: inputs, outputs, attributes, the value of a constant.
+Later code relies on it. Nodes of unknown ops pass; they are refused later by op name.
 Source: tensorflow v2.21.0 core/framework/op_def.proto (AttrDef), node_def_util.cc (ValidateNodeDef).
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -30,18 +31,25 @@ _LARGEST: Final = 16
 _STRING: Final = 7
 #: The largest size of a dimension.
 _WIDEST: Final = 2**31 - 1
+#: The number of an output in an input `op:k` or `op:output:k`, without zeros before it, and its most digits.
+_OUTPUT: Final = re.compile(r":0*([0-9]+)\Z", re.ASCII)
+_DIGITS: Final = 9
 
 
 def require(path: Path, graph: Any) -> None:
     """Check that a GraphDef is well-formed and within the limits. Raises ReadError."""
-    _require_nodes(path, "graph", graph.node, ())
+    functions = {function.signature.name: function.signature for function in graph.library.function}
+    _require_nodes(path, "graph", graph.node, (), functions)
     for function in graph.library.function:
         arguments = [argument.name for argument in function.signature.input_arg]
-        _require_nodes(path, f"function {_show(function.signature.name)}", function.node_def, arguments)
+        label = f"function {_show(function.signature.name)}"
+        _require_nodes(path, label, function.node_def, arguments, functions)
     _require_finite(path, graph)
 
 
-def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str]) -> None:
+def _require_nodes(
+    path: Path, where: str, nodes: Any, arguments: Iterable[str], functions: Mapping[str, Any]
+) -> None:
     names = [node.name for node in nodes]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
@@ -63,6 +71,39 @@ def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str])
         _require_countable(path, label, node)
         if node.op == "Const":
             _require_stored(path, label, node.attr["value"].tensor)
+    _require_outputs(path, where, nodes, functions)
+
+
+def _require_outputs(path: Path, where: str, nodes: Any, functions: Mapping[str, Any]) -> None:
+    """Check that each input `op:k` or `op:output:k` is an output that there is. Raises ReadError."""
+    by_name = {node.name: node for node in nodes}
+    for node in nodes:
+        for name in node.input:
+            number, source = _OUTPUT.search(name), by_name.get(_op(name))
+            if number is None or source is None:
+                continue
+            count = _count_outputs(source, functions)
+            if count is not None and (len(number[1]) > _DIGITS or int(number[1]) >= count):
+                expected = f"an input of {_show(source.name)}, which has {count} outputs"
+                raise ReadError(path, f"{where}: {_show(node.name)}", expected=expected, found=_show(name))
+
+
+def _count_outputs(node: Any, functions: Mapping[str, Any]) -> int | None:
+    """Return the number of a node's outputs; None if its op or its attributes leave it open."""
+    from cudnn_convert.private import tf_private
+
+    definition = functions.get(node.op) or tf_private.find_op(node.op)
+    if definition is None:
+        return None
+    given = {each.name: each.default_value for each in definition.attr if each.HasField("default_value")}
+    given |= node.attr
+    count = 0
+    for argument in definition.output_arg:
+        name = argument.number_attr or argument.type_list_attr
+        if name and (name not in given or given[name].WhichOneof("value") == _TOLD_LATER):
+            return None
+        count += 1 if not name else given[name].i if argument.number_attr else len(given[name].list.type)
+    return count
 
 
 def strings(node: Any) -> list[str]:

@@ -80,6 +80,33 @@ def test_inputs_that_are_not_there() -> None:
     assert refused(made) == f"graph: expected nodes with all their inputs, {told}"
 
 
+def test_outputs_that_are_not_there() -> None:
+    """A walk over the outputs below a large number would take minutes."""
+    ops = {"a": "Identity", "s": "Split"}
+    made = graph({"x": [], "a": ["x"], "s": ["x", "x"], "b": ["a:99999999"]}, ops=ops)
+    made.node[2].attr["num_split"].i = 3
+    assert refused(made) == "graph: b: expected an input of a, which has 1 outputs, found a:99999999"
+    made.node[3].input[:] = ["s:3"]
+    assert refused(made) == "graph: b: expected an input of s, which has 3 outputs, found s:3"
+    made.node[3].input[:] = [f"a:{'9' * 5000}"]
+    assert refused(made).startswith("graph: b: expected an input of a, which has 1 outputs, found a:999")
+    made.node[3].input[:] = ["s:2", "a:0", "a:00", "x:7", "^a"]  # that of an op that nobody knows stays open
+    checks.require(PATH, made)
+    del made.node[2].attr["num_split"]
+    checks.require(PATH, made)
+
+
+def test_outputs_of_functions_that_are_not_there() -> None:
+    made = graph({"a": [], "called": ["a"], "b": ["called:1"]}, ops={"called": "f"})
+    function(made, "f", {"y": ["x"]}, {})
+    made.library.function[0].signature.output_arg.add(name="y", type=1)
+    assert refused(made) == "graph: b: expected an input of called, which has 1 outputs, found called:1"
+    made = graph({"a": []})
+    function(made, "f", {"y": ["x"], "z": ["y:output:9"]}, {})
+    made.library.function[0].node_def[0].op = "Identity"
+    assert refused(made) == "function f: z: expected an input of y, which has 1 outputs, found y:output:9"
+
+
 def test_a_function_is_a_graph_too() -> None:
     made = graph({"a": []})
     function(made, "f", {"y": ["z:out:0"], "z": ["y:out:0"]}, {})

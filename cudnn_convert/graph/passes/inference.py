@@ -141,8 +141,7 @@ def _spread(index: Index, dead: set[str]) -> None:
             inputs = index.data_inputs(node)
             if node.op == "Merge" and any(name not in dead for name in inputs):
                 continue
-            count = 1 + max(index.outputs_read(node.name), default=0)
-            outputs = [f"{node.name}:{j}" for j in range(count)]
+            outputs = [f"{node.name}:{j}" for j in {0, *index.outputs_read(node.name)}]
             if not dead.issuperset(outputs):
                 todo += [*(split(name) for name in outputs), (node.name, -1)]
             dead.update(outputs)
