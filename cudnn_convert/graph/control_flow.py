@@ -70,7 +70,7 @@ def enter(index: Index, name: str, source: str, frame: str, dtype: tf.DType) -> 
         for node in index.nodes.values()
         if node.op in ops.ENTERS and node.attr["frame_name"].s.decode() == frame
     )
-    parallel = int(like.attr["parallel_iterations"].i)
+    parallel = int(node_defs.read_attribute(like, "parallel_iterations").i)
     loop = {"frame_name": frame, "is_constant": True, "parallel_iterations": parallel}
     return node_defs.node(name, "Enter", [source], T=dtype, **loop)
 

@@ -210,15 +210,22 @@ class Index:
     def maker(self, name: str, carriers: Collection[str] = ()) -> NodeDef:
         """Return the producer of a tensor, skipping ops in `carriers` along the first inputs.
 
-        An IdentityN hands on the input of the output that is read.
+        An IdentityN hands on the input of the output that is read. In a circle of carriers, any of them.
         """
-        while (node := self.nodes[split(name)[0]]).op in carriers:
+        seen: set[str] = set()
+        while (node := self.nodes[split(name)[0]]).op in carriers and node.name not in seen:
+            seen.add(node.name)
             name = node.input[split(name)[1] if node.op == "IdentityN" else 0]
         return node
 
     def origin(self, name: str, carriers: Collection[str]) -> str:
-        """Follow tensor `name` back through ops in `carriers`, along the first inputs."""
-        while (node := self.nodes[split(name)[0]]).op in carriers:
+        """Follow tensor `name` back through ops in `carriers`, along the first inputs.
+
+        In a circle of carriers, a tensor of any of them.
+        """
+        seen: set[str] = set()
+        while (node := self.nodes[split(name)[0]]).op in carriers and node.name not in seen:
+            seen.add(node.name)
             name = tensor(node.input[0])
         return name
 

@@ -54,7 +54,7 @@ from cudnn_convert.graph.graph import (
     rewrite_nodes,
     share_without_devices,
 )
-from cudnn_convert.graph.index import Index, NodeDef, all_nodes, claim, split, tensor, unique
+from cudnn_convert.graph.index import Index, NodeDef, all_nodes, claim, split, tensor, unique, walk
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep, Pass
 from cudnn_convert.graph.recurrent_state import Use, copy_through_control_flow, root, takes_reference, uses
@@ -78,10 +78,14 @@ def to_resource_variables(graph: Graph, _: Keep = (), *, values: Mapping[str, Te
     """
     index = graph.index
     handles: dict[str, NodeDef] = {}
+    carriers: set[str] = set()
     for node in graph.node:
-        if node.op in ops.REFERENCE_VARIABLES and not _is_written(index, node):
-            value = values[node.name]
-            handles[node.name] = handle(unique(f"{node.name}/handle", index.nodes), node.name, value)
+        if node.op in ops.REFERENCE_VARIABLES:
+            path = [*walk([node.name], partial(_list_carriers, index))]
+            if not any(_is_written(index, name) for name in path):
+                value = values[node.name]
+                handles[node.name] = handle(unique(f"{node.name}/handle", index.nodes), node.name, value)
+                carriers.update(path)
     graph = share_without_devices(graph)
     if not handles:
         return graph
@@ -92,18 +96,21 @@ def to_resource_variables(graph: Graph, _: Keep = (), *, values: Mapping[str, Te
             dtype = tf.as_dtype(values[node.name].dtype)
             nodes += [resource, node_defs.node(node.name, "ReadVariableOp", [resource.name], dtype=dtype)]
             continue
-        if node.op in ops.REFERENCE_PATHS and index.maker(node.name, ops.REFERENCE_PATHS).name in handles:
+        if node.name in carriers:
             node = node_defs.copy_node(node, op=node.op.removeprefix("Ref"))  # noqa: PLW2901
         nodes.append(node)
     return Graph(graph, nodes)
 
 
-def _is_written(index: Index, node: NodeDef) -> bool:
-    """Return True if an op takes the variable, or a carried reference, by reference."""
-    return any(
-        _is_written(index, reader) if reader.op in ops.REFERENCE_PATHS else takes_reference(reader)
-        for reader in index.consumers(node.name)
-    )
+def _list_carriers(index: Index, name: str) -> list[str]:
+    """Return the ops that read a reference to hand it on."""
+    return [reader.name for reader in index.consumers(name) if reader.op in ops.REFERENCE_PATHS]
+
+
+def _is_written(index: Index, name: str) -> bool:
+    """Return True if an op takes a reference, but for those that hand it on."""
+    readers = (reader for reader in index.consumers(name) if reader.op not in ops.REFERENCE_PATHS)
+    return any(map(takes_reference, readers))
 
 
 _RESOURCE_WRITES: Final = MappingProxyType(

@@ -107,6 +107,20 @@ def test_axes_that_are_reversed_get_numbers() -> None:
     assert tf1_ops.number_axes(numbered) is numbered
 
 
+@pytest.mark.parametrize("inputs", [["enter", "next"], ["next", "enter"]])
+def test_a_reference_that_a_loop_carries_round(inputs: list[str]) -> None:
+    graph = tf.compat.v1.GraphDef()
+    nodes = {"v": ["VariableV2"], "enter": ["RefEnter", "v"], "merge": ["RefMerge", *inputs]}
+    nodes |= {"switch": ["RefSwitch", "merge", "p"], "next": ["RefNextIteration", "switch:1"]}
+    for name, (op, *read) in {**nodes, "p": ["Placeholder"], "read": ["Identity", "switch"]}.items():
+        graph.node.add(name=name, op=op, input=read)
+    made = tf1_ops.to_resource_variables(Graph(graph), values={"v": InMemory(START)})
+    assert {node.name: node.op for node in made.node} == {
+        **{"v/handle": "VarHandleOp", "v": "ReadVariableOp", "enter": "Enter", "merge": "Merge"},
+        **{"switch": "Switch", "next": "NextIteration", "p": "Placeholder", "read": "Identity"},
+    }
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_a_reference_that_became_a_resource(case: Callable[[Any], Any]) -> None:
     graph = drawn_state(case, resource=False)
