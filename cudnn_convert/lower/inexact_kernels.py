@@ -40,6 +40,7 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import constant_folding
 from cudnn_convert.graph.graph import Graph, expand_nodes
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, all_nodes, tensor
+from cudnn_convert.graph.node_defs import read_attribute
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep
 
@@ -196,16 +197,15 @@ def _ones(_: NodeDef, x: Any) -> Any:
 
 
 def _largest(node: NodeDef, x: Any, count: Any) -> tuple[Any, Any]:
-    largest = tf.math.top_k(x, tf.maximum(count, 1), sorted=node.attr["sorted"].b)
+    largest = tf.math.top_k(x, tf.maximum(count, 1), sorted=read_attribute(node, "sorted").b)
     return largest.values[..., :count], largest.indices[..., :count]
 
 
 def _one_hot(node: NodeDef, indices: Any, depth: Any, on: Any, off: Any) -> Any:
     last = np.iinfo(np.int32).max  # no class, as no depth is larger
     within = tf.maximum(tf.minimum(indices, np.int64(last)), np.int64(-1))
-    return tf.raw_ops.OneHot(
-        indices=within, depth=depth, on_value=on, off_value=off, axis=node.attr["axis"].i
-    )
+    axis = read_attribute(node, "axis").i
+    return tf.raw_ops.OneHot(indices=within, depth=depth, on_value=on, off_value=off, axis=axis)
 
 
 def _power(power: int, x: Any, _: Any) -> Any:

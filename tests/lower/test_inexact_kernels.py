@@ -65,6 +65,22 @@ def test_what_takes_its_place_computes_the_same(build: Callable[..., Any], given
     np.testing.assert_allclose(answer, expected, rtol=1e-6)
 
 
+def test_attributes_that_a_saved_model_strips_have_their_defaults() -> None:
+    """One of a last axis, and the largest values in order."""
+    for build, given in [
+        (lambda x: raw.OneHot(indices=x, depth=3, on_value=1.0, off_value=0.0), [np.array([2, 0])]),
+        (lambda x, y: raw.TopKV2(input=x, k=y).values, [LARGE, np.array(4, np.int32)]),
+    ]:
+        graph = drawn(build, *given)
+        stripped = tf.compat.v1.GraphDef.FromString(graph.definition.SerializeToString())
+        for node in stripped.node:
+            for name in ("axis", "sorted"):
+                node.attr.pop(name, None)
+        feed = dict(zip(("x:0", "y:0"), given, strict=False))
+        with session(graph, {}) as before, session(replace_inexact(Graph(stripped)), {}) as after:
+            np.testing.assert_array_equal(after.run("end:0", feed), before.run("end:0", feed))
+
+
 @pytest.mark.parametrize(
     "build",
     [
