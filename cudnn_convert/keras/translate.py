@@ -13,7 +13,7 @@ Source: keras 2.2.4 engine/network.py `get_config` (kept_nodes); tf_keras v2.21.
 keras v3.15 src/models/functional.py `deserialize_node`, `functional_from_config` (get_tensor).
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -88,26 +88,15 @@ class Log:
     functions: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """A layer of class `kind` at `path`; `entry` translates inner layers."""
-
-    kind: str
-    path: str
-    log: Log
-    entry: Callable[[Entry, str, Log], dict[str, Any]]
-
-
-def translate_config(config: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """Translate a layer's own config to Keras 3; `context.log` takes reasons and notes."""
-    kind, log, path = context.kind, context.log, context.path
+def translate_config(config: Mapping[str, Any], kind: str, path: str, log: Log) -> dict[str, Any]:
+    """Translate a layer's own config to Keras 3; `log` takes reasons and notes."""
     gone = {**_GONE, **_GONE_IN.get(kind, {})}
     for key in (key for key in config if key in gone):
         neutral = gone[key]
         if neutral is not None and config[key] not in neutral:
             actual = f"found {config[key]}; Keras 3 has no such layer, write --format savedmodel"
             log.reasons.append(f"layer {path}: expected {key}={neutral[0]}, {actual}")
-    changed = {key: _value(key, value, context) for key, value in config.items() if key not in gone}
+    changed = {key: _value(key, value, kind, path, log) for key, value in config.items() if key not in gone}
     if kind == "LeakyReLU" and "alpha" in changed:
         changed["negative_slope"] = changed.pop("alpha")
     shown = differences.of_layer(log.writer, kind, config)
@@ -117,12 +106,11 @@ def translate_config(config: Mapping[str, Any], context: Context) -> dict[str, A
     return {key: value for key, value in changed.items() if value is not None or key != "dtype"}
 
 
-def _value(key: str, value: Any, context: Context) -> Any:
-    path, log = context.path, context.log
+def _value(key: str, value: Any, kind: str, path: str, log: Log) -> Any:
     if layer_tree.is_entry(value) and key in ("layer", "backward_layer", "cell"):
-        return context.entry(value, f"{path}/{layer_tree.layer_name(value)}", log)
+        return translate_entry(value, f"{path}/{layer_tree.layer_name(value)}", log)
     if key == "cells" and isinstance(value, list):
-        return [context.entry(item, f"{path}/{number}", log) for number, item in enumerate(value)]
+        return [translate_entry(item, f"{path}/{number}", log) for number, item in enumerate(value)]
     if key.endswith(("_initializer", "_regularizer", "_constraint")):
         translated, lost = values.translate_object(key.rpartition("_")[2], value)
         if lost:
@@ -130,15 +118,16 @@ def _value(key: str, value: Any, context: Context) -> Any:
         return translated
     if key == "dtype":
         return values.dtype(value)
-    return _activation(key, value, context) if key.endswith("activation") else values.plain_value(value)
+    if key.endswith("activation"):
+        return _activation(key, value, kind, path, log)
+    return values.plain_value(value)
 
 
-def _activation(key: str, value: Any, context: Context) -> Any:
+def _activation(key: str, value: Any, kind: str, path: str, log: Log) -> Any:
     """Return an activation by name.
 
     hard_sigmoid is refused, another function in Keras 3.
     """
-    path, log = context.path, context.log
     name = value.get("config", value.get("class_name")) if isinstance(value, Mapping) else value
     if name is None:
         return None
@@ -147,7 +136,7 @@ def _activation(key: str, value: Any, context: Context) -> Any:
         actual = f"found {other}; write --format {log.fallback}"
         log.reasons.append(f"layer {path}: expected {key} to be a function, {actual}")
         return None
-    if name == "hard_sigmoid" and not (context.kind in SCALABLE and key == "recurrent_activation"):
+    if name == "hard_sigmoid" and not (kind in SCALABLE and key == "recurrent_activation"):
         actual = "found hard_sigmoid, clip(x / 5 + 0.5) in Keras 2 and clip(x / 6 + 0.5) in Keras 3"
         log.reasons.append(
             f"layer {path}: expected {key} to be equal in Keras 2 and 3, {actual}; "
@@ -336,7 +325,7 @@ def translate_entry(entry: Entry, path: str, log: Log) -> dict[str, Any]:
         changed = {"batch_shape": shape, "name": config.get("name"), "sparse": bool(config.get("sparse"))}
         changed["dtype"] = values.dtype(config.get("dtype")) or "float32"
     else:
-        changed = translate_config(config, Context(kind, path, log, translate_entry))
+        changed = translate_config(config, kind, path, log)
     return values.write_object("keras.layers", kind, changed)
 
 
