@@ -13,7 +13,7 @@ Source: keras 2.2.4 engine/network.py `get_config` (kept_nodes); tf_keras v2.21.
 keras v3.15 src/models/functional.py `deserialize_node`, `functional_from_config` (get_tensor).
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -157,16 +157,16 @@ class CallTensors:
     """The tensors of a functional model by layer, call and place."""
 
     def __init__(self, model: Entry) -> None:
-        entries = {
-            str(layer.get("name") or layer_tree.layer_name(layer)): layer
-            for layer in layer_tree.layer_entries(model)
-        }
-        self._entries = entries
-        referenced = list(_references(model["config"], entries))
-        self._first = {
-            name: min((node for known_name, node in referenced if known_name == name), default=1)
-            for name, layer in entries.items()
-            if layer_tree.is_model(layer)
+        config, layers = model["config"], layer_tree.layer_entries(model)
+        self._entries = {layer_tree.layer_name(layer): layer for layer in layers}
+        nodes = [layer.get("inbound_nodes") for layer in layers]
+        references = layer_tree.references([config["input_layers"], config["output_layers"], nodes])
+        called = {(name, node) for name, node, _ in references}
+        # Their calls are counted from 1.
+        self._made = {
+            name
+            for name, layer in self._entries.items()
+            if layer_tree.is_model(layer) and (name, 0) not in called
         }
 
     def node(self, node: Any, layer: Entry) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class CallTensors:
         return self.ends(ends[0]) if len(ends) == 1 else [self.ends(end) for end in ends]
 
     def _index(self, name: str, node: int) -> int:
-        return node - min(self._first.get(name, 0), 1)
+        return node - (name in self._made)
 
     def _tensor(self, reference: Any) -> dict[str, Any]:
         if not _is_reference(reference, self._entries):
@@ -231,19 +231,6 @@ def _is_reference(value: Any, names: Mapping[str, Any]) -> bool:
         and isinstance(value[1], int)
         and isinstance(value[2], int)
     )
-
-
-def _references(config: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield `(layer, call)` of every tensor named in a model's config."""
-    todo: list[Any] = [config.get("input_layers"), config.get("output_layers")]
-    todo += [layer.get("inbound_nodes") for layer in config.get("layers", [])]
-    while todo:
-        value = todo.pop()
-        if _is_reference(value, names):
-            yield value[0], value[1]
-            todo += value[3:]
-        else:
-            todo += layer_tree.children(value)
 
 
 #: Layers that do to each step what TimeDistributed around them does.
@@ -370,7 +357,7 @@ def _functional(entry: Entry, path: str, log: Log) -> dict[str, Any]:
     calls = CallTensors(entry)
     entries = []
     for layer in layer_tree.layer_entries(entry):
-        name = str(layer.get("name") or layer_tree.layer_name(layer))
+        name = layer_tree.layer_name(layer)
         here = f"{path}/{name}".strip("/")
         reasons = len(log.reasons)
         translated = translate_entry(layer, here, log)
