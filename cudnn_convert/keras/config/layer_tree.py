@@ -280,11 +280,9 @@ def _reachable_calls(model: Entry, without: Collection[str]) -> set[Call]:
     while ready := [
         call
         for call, value in left.items()
-        if all(reference[:2] in reached for reference in references(value))
+        if call not in reached and all(reference[:2] in reached for reference in references(value))
     ]:
         reached.update(ready)
-        for call in ready:
-            del left[call]
     return reached
 
 
