@@ -56,16 +56,10 @@ _SEPARABLE: Final = {
 _SPATIAL: Final[Mapping[str, tuple[Any, ...] | None]] = {"trainable": None, "noise_shape": (None,)}
 #: The same for some layers alone.
 _GONE_IN: Final = {
-    "Conv1DTranspose": _NO_GROUPS,
-    "Conv2DTranspose": _NO_GROUPS,
-    "Conv3DTranspose": _NO_GROUPS,
-    "DepthwiseConv1D": _NO_GROUPS,
-    "DepthwiseConv2D": _NO_GROUPS,
-    "SeparableConv1D": _SEPARABLE,
-    "SeparableConv2D": _SEPARABLE,
-    "SpatialDropout1D": _SPATIAL,
-    "SpatialDropout2D": _SPATIAL,
-    "SpatialDropout3D": _SPATIAL,
+    **dict.fromkeys(("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose"), _NO_GROUPS),
+    **dict.fromkeys(("DepthwiseConv1D", "DepthwiseConv2D"), _NO_GROUPS),
+    **dict.fromkeys(("SeparableConv1D", "SeparableConv2D"), _SEPARABLE),
+    **dict.fromkeys(("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D"), _SPATIAL),
 }
 #: Layers whose gates Keras 3 computes as Keras 2 did once `layouts.scale_keras` scaled their weights.
 SCALABLE: Final = frozenset({"LSTM", "GRU"})
