@@ -95,9 +95,7 @@ def translate_model(model: Model) -> Model:
 
     Raises UnsupportedModelError for a layer that Keras 2 computes otherwise.
     """
-    architecture = model.architecture
-    if architecture is None:
-        return model
+    architecture = model.layers
     if not _is_keras1(architecture):
         model = _flip_kernels(model, architecture) if architecture.backend == _THEANO else model
         return _replace_deprecated(model)

@@ -9,7 +9,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -196,15 +196,13 @@ def trace_as_on_gpu() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def trace_as_on_cpu() -> Iterator[None]:
+def trace_as_on_cpu() -> AbstractContextManager[Any]:
     """Trace Keras 3 models as on a CPU-only machine, with loops for cuDNN ops.
 
     Where Keras 3 is not imported, no model is its own.
     """
     module = sys.modules.get("keras.src.backend.tensorflow.rnn")
-    with patch.object(module, "_is_gpu_available", lambda: False) if module else nullcontext():
-        yield
+    return patch.object(module, "_is_gpu_available", lambda: False) if module else nullcontext()
 
 
 def flatten_layers(model: Any) -> Iterator[Any]:
