@@ -3,7 +3,7 @@
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final
 
@@ -66,9 +66,11 @@ def install(modules: Mapping[str, ModuleType]) -> None:
     if _NAME in sys.modules:
         return
     for name, module in modules.items():
-        sys.modules[f"{_NAME}.{name}"] = module
-        for parent in _parents(f"{_NAME}.{name}"):
-            sys.modules.setdefault(parent, _Package(parent))
+        inner = f"{_NAME}.{name}"
+        sys.modules[inner] = module
+        while inner != _NAME:
+            inner = inner.rpartition(".")[0]
+            sys.modules.setdefault(inner, _Package(inner))
     sys.meta_path.append(_Importer)
     cells, layers = keras_private.legacy_namespaces()
     owners: tuple[Any, Any] = tf, tf.compat.v1
@@ -79,10 +81,3 @@ def install(modules: Mapping[str, ModuleType]) -> None:
         tf.compat.v1.nn.rnn_cell = cells
     if not hasattr(tf.compat.v1.layers, "dense"):
         tf.compat.v1.layers = layers
-
-
-def _parents(name: str) -> Iterator[str]:
-    """Yield the packages around a module, up to contrib itself."""
-    while name != _NAME:
-        name = name.rpartition(".")[0]
-        yield name

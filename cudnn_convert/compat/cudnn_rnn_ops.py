@@ -331,15 +331,6 @@ def cudnn_lstm(
     return _run_blob(CUDNN_LSTM, inputs, input_h, input_c, params, is_training, *rest, **named)
 
 
-def _run_without_c(
-    rnn_mode: str, inputs: Any, input_h: Any, params: Any, is_training: Any, **named: Any
-) -> tuple[Any, Any]:
-    h = tf.convert_to_tensor(input_h)
-    empty = tf.constant([], h.dtype)
-    y, h, _ = _run_blob(rnn_mode, inputs, h, empty, params, is_training, **named)
-    return y, h
-
-
 def cudnn_gru(
     inputs: Any,
     input_h: Any,
@@ -361,7 +352,7 @@ def cudnn_gru(
     )  # fmt: skip
 
 
-def _run_plain(
+def _run_without_c(
     rnn_mode: str,
     inputs: Any,
     input_h: Any,
@@ -375,11 +366,14 @@ def _run_plain(
     time_major: bool = True,
     name: str | None = None,
 ) -> tuple[Any, Any]:
-    return _run_without_c(
-        rnn_mode, inputs, input_h, params, is_training,
+    h = tf.convert_to_tensor(input_h)
+    empty = tf.constant([], h.dtype)
+    y, h, _ = _run_blob(
+        rnn_mode, inputs, h, empty, params, is_training,
         sequence_lengths=sequence_lengths, time_major=time_major, input_mode=input_mode,
         direction=direction, dropout=dropout, seed=seed, name=name,
     )  # fmt: skip
+    return y, h
 
 
 def cudnn_rnn_relu(inputs: Any, input_h: Any, params: Any, is_training: Any, *rest: Any, **named: Any) -> Any:
@@ -388,12 +382,12 @@ def cudnn_rnn_relu(inputs: Any, input_h: Any, params: Any, is_training: Any, *re
     Shapes and errors as `cudnn_lstm`. More arguments, in order: input_mode, direction, dropout, seed,
     sequence_lengths, time_major, name.
     """
-    return _run_plain(CUDNN_RNN_RELU, inputs, input_h, params, is_training, *rest, **named)
+    return _run_without_c(CUDNN_RNN_RELU, inputs, input_h, params, is_training, *rest, **named)
 
 
 def cudnn_rnn_tanh(inputs: Any, input_h: Any, params: Any, is_training: Any, *rest: Any, **named: Any) -> Any:
     """Run a tanh RNN on the 1-D blob `params`; see `cudnn_rnn_relu`."""
-    return _run_plain(CUDNN_RNN_TANH, inputs, input_h, params, is_training, *rest, **named)
+    return _run_without_c(CUDNN_RNN_TANH, inputs, input_h, params, is_training, *rest, **named)
 
 
 def cudnn_rnn_opaque_params_to_canonical(

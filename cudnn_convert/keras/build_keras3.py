@@ -159,7 +159,7 @@ class _ModelBuilder:
         config = translate.translate_entry(entry, layer_tree.layer_name(entry), log)
         if layer_tree.is_model(entry):
             layer = deserialize(self.source, config, self.brought, self.fallback)
-            refuse_open_steps(self.source, layer, self.fallback)
+            _raise_for(self.source, _list_open_steps(layer), self.fallback)
             if fill_variables(layer, entry, listed):
                 return layer
         elif (shaped := self._build_layer(entry, config, listed)) is not None:
@@ -288,20 +288,10 @@ def build_model(source: Path, modern: translate.Modern) -> Any:
         source, modern.config, classes.by_all_names(modern.vouched, model.config), modern.fallback
     )
     _assign(source, layer, modern)
-    refuse_open_steps(source, layer, modern.fallback)
-    _refuse_masks(source, layer, modern.fallback)
-    _refuse_dilations(source, layer, modern.fallback)
+    for list_reasons in (_list_open_steps, _list_masks, _list_dilations):
+        _raise_for(source, list_reasons(layer), modern.fallback)
     settle_seeds(layer)
     return layer
-
-
-def list_trained(built: Any, model: Architecture) -> Pairs:
-    """Return the trained variables of `build_model` in the source's order.
-
-    With each stands the mode if `build_model` scaled it, else None.
-    """
-    trained, _ = _order_variables(built, model.config)
-    return trained
 
 
 def find_scaled(model: Architecture) -> tuple[str, ...]:
@@ -329,19 +319,24 @@ def deserialize(
         raise UnsupportedModelError(source, [message]) from cause
 
 
-def refuse_open_steps(source: Path, built: Any, fallback: str) -> None:
-    """Raise UnsupportedModelError for a TimeDistributed with an open number of steps."""
+def _raise_for(source: Path, reasons: Iterator[str], fallback: str) -> None:
+    """Raise UnsupportedModelError if there are reasons, with advice to write the fallback format."""
+    if lines := [f"{reason}; write --format {fallback}" for reason in reasons]:
+        raise UnsupportedModelError(source, lines)
+
+
+def _list_open_steps(built: Any) -> Iterator[str]:
+    """Yield a reason for each TimeDistributed with an open number of steps."""
     import keras
 
-    reasons = [
-        f"layer {layer.name}: expected a fixed number of steps for the TimeDistributed of Keras "
-        f"{keras.__version__}, found an open one, for which it takes the batch's size; "
-        f"write --format {fallback}"
-        for layer in keras_private.flatten_layers(built)
-        if isinstance(layer, keras.layers.TimeDistributed) and _takes_open_steps(layer)
-    ]
-    if reasons:
-        raise UnsupportedModelError(source, reasons)
+    for layer in keras_private.flatten_layers(built):
+        is_one = isinstance(layer, keras.layers.TimeDistributed)
+        # Its first input alone has steps; the others are masks.
+        if is_one and keras.tree.flatten(layer.input)[0].shape[1] is None:
+            yield (
+                f"layer {layer.name}: expected a fixed number of steps for the TimeDistributed of Keras "
+                f"{keras.__version__}, found an open one, for which it takes the batch's size"
+            )
 
 
 #: Layers of Keras 3 that leave masked values out (keras v3.15.0 src/layers/merging/base_merge.py
@@ -352,50 +347,36 @@ _MERGES: Final = frozenset({"Average", "Maximum", "Minimum", "Multiply"})
 _BEGUN: Final = frozenset({"RNN", "SimpleRNN", "LSTM", "GRU", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D"})
 
 
-def _refuse_masks(source: Path, built: Any, fallback: str) -> None:
-    """Raise UnsupportedModelError for a layer with different treatment of masked values in Keras 2."""
+def _list_masks(built: Any) -> Iterator[str]:
+    """Yield a reason for each layer with different treatment of masks in Keras 2."""
     import keras
 
-    reasons = []
     for layer in keras_private.flatten_layers(built):
         kind = type(layer).__name__
         calls = keras_private.list_calls(layer) if kind in _MERGES | _BEGUN else []
         if not any(len(given) > 1 and any(map(keras_private.has_mask, given)) for given in calls):
             continue
         does = "leaves masked values out" if kind in _MERGES else "loses the mask where it is given states"
-        reasons.append(
+        yield (
             f"layer {layer.name}: expected inputs without masks, for the {kind} of Keras "
-            f"{keras.__version__} {does}, found a mask; write --format {fallback}"
+            f"{keras.__version__} {does}, found a mask"
         )
-    if reasons:
-        raise UnsupportedModelError(source, reasons)
 
 
-def _refuse_dilations(source: Path, built: Any, fallback: str) -> None:
-    """Raise UnsupportedModelError for a transposed convolution with dilations.
+def _list_dilations(built: Any) -> Iterator[str]:
+    """Yield a reason for each transposed convolution with dilations.
 
     A CPU computes it with oneDNN alone.
     """
     import keras
 
-    reasons = [
-        f"layer {layer.name}: expected layers of Keras {keras.__version__} that every CPU runs, found a "
-        f"{type(layer).__name__} with dilations; write --format {fallback}"
-        for layer in keras_private.flatten_layers(built)
-        if type(layer).__name__.endswith("Transpose") and any(rate > 1 for rate in layer.dilation_rate)
-    ]
-    if reasons:
-        raise UnsupportedModelError(source, reasons)
-
-
-def _takes_open_steps(layer: Any) -> bool:
-    """Return True if the second axis of a layer's first input is open.
-
-    Its other inputs are masks.
-    """
-    import keras
-
-    return keras.tree.flatten(layer.input)[0].shape[1] is None
+    for layer in keras_private.flatten_layers(built):
+        kind = type(layer).__name__
+        if kind.endswith("Transpose") and any(rate > 1 for rate in layer.dilation_rate):
+            yield (
+                f"layer {layer.name}: expected layers of Keras {keras.__version__} that every CPU runs, "
+                f"found a {kind} with dilations"
+            )
 
 
 def _assign(source: Path, built: Any, modern: translate.Modern) -> None:
@@ -523,7 +504,7 @@ def describe_dropped(training: Mapping[str, Any] | None, why: str) -> str:
 
 def _set_state(optimizer: Any, built: Any, model: Architecture) -> None:
     """Build an optimizer for a model's variables; set slots and counter. Raises ValueError."""
-    trained, listed = list_trained(built, model), model.optimizer
+    (trained, _), listed = _order_variables(built, model.config), model.optimizer
     variables = [variable for variable, _ in trained]
     if any(mode is not None for _, mode in trained):
         raise ValueError("gates' weights are 6/5 of the source's, and their state is not")

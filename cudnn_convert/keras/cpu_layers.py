@@ -16,7 +16,7 @@ import numpy as np
 from cudnn_convert.errors import ReadError
 from cudnn_convert.keras.config import classes, layer_tree
 from cudnn_convert.keras.config.layer_tree import Entry
-from cudnn_convert.model import Architecture, Array, Mode, Tensor, is_float
+from cudnn_convert.model import Architecture, Array, Mode, Tensor
 from cudnn_convert.weights import layouts
 
 _NAMES: Final = ("kernel", "recurrent_kernel", "bias")
@@ -189,19 +189,8 @@ def _triples(listed: Listed, stride: int = 1) -> list[tuple[int, Mode, tuple[Ten
     for position in range(len(listed) - 2 * stride):
         places = (position, position + stride, position + 2 * stride)
         kernel, recurrent, bias = (listed[start][1] for start in places)
-        are_weights = all(is_float(start.dtype) for start in (kernel, recurrent, bias))
-        mode = _mode(kernel.shape, recurrent.shape, bias.shape) if are_weights else None
+        mode = layouts.find_keras_mode((kernel, recurrent, bias))
         if mode is not None and taken.isdisjoint(places):
             taken.update(places)
             triples.append((position, mode, (kernel, recurrent, bias)))
     return triples
-
-
-def _mode(kernel: tuple[int, ...], recurrent: tuple[int, ...], bias: tuple[int, ...]) -> Mode | None:
-    if len(kernel) != 2 or len(recurrent) != 2 or not recurrent[0] or not kernel[0]:
-        return None
-    for mode in (Mode.LSTM, Mode.GRU):
-        shapes = layouts.keras_shapes(mode, units=recurrent[0], inputs=kernel[0])
-        if (kernel, recurrent, bias) == tuple(shapes[name] for name in _NAMES):
-            return mode
-    return None

@@ -95,9 +95,7 @@ def translate_model(model: Model) -> Model:
 
     Raises UnsupportedModelError for a layer that Keras 2 computes otherwise.
     """
-    architecture = model.architecture
-    if architecture is None:
-        return model
+    architecture = model.layers
     if not _is_keras1(architecture):
         model = _flip_kernels(model, architecture) if architecture.backend == _THEANO else model
         return _replace_deprecated(model)
@@ -386,13 +384,19 @@ def _calls(entry: Mapping[str, Any], *layers: str) -> dict[str, Any]:
     return {**entry, "name": entry["config"]["name"], "inbound_nodes": nodes}
 
 
-def _inner(name: str, size: int, layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a functional model with a single input and the last layer as output."""
-    shape = {"name": f"{name}_input", "batch_input_shape": [None, size], "dtype": "float32", "sparse": False}
+def _input(name: str, size: int) -> dict[str, Any]:
+    return _calls(_layer("InputLayer", name, batch_input_shape=[None, size], dtype="float32", sparse=False))
+
+
+def _functional(name: str, layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a functional model of called layers, with the last layer as output.
+
+    Inputs are the layers without a call.
+    """
     config = {
         "name": name,
-        "layers": [_calls({"class_name": "InputLayer", "config": shape}), *layers],
-        "input_layers": [[f"{name}_input", 0, 0]],
+        "layers": layers,
+        "input_layers": [[layer["name"], 0, 0] for layer in layers if not layer["inbound_nodes"]],
         "output_layers": [[layers[-1]["name"], 0, 0]],
     }
     return {"class_name": "Model", "config": config}
@@ -412,6 +416,7 @@ def _highway(
         zeros = _Computed((size,), kernel.dtype, (), lambda: np.zeros(size, kernel.dtype))
         biases = [zeros, zeros]
     layers = [
+        _input(start, size),
         _calls(_layer("Dense", f"{name}_transform", units=size, activation=activation), start),
         _calls(_layer("Dense", f"{name}_gate", units=size, activation="sigmoid"), start),
         _calls(_layer("Dense", f"{name}_rest", units=size, activation="sigmoid"), start),
@@ -426,7 +431,7 @@ def _highway(
         for part, pair in zip(names, weights, strict=True)
         for weight, tensor in zip(("kernel", "bias"), pair, strict=True)
     )
-    return _inner(name, size, layers), listed
+    return _functional(name, layers), listed
 
 
 def _negative(tensor: Tensor) -> Tensor:
@@ -442,6 +447,7 @@ def _maxout(name: str, config: Mapping[str, Any], tensors: Sequence[Tensor]) -> 
     parts, inputs, units = kernel.shape
     wide = parts * units
     layers = [
+        _input(f"{name}_input", inputs),
         _calls(_layer("Dense", f"{name}_all", units=wide, activation="linear"), f"{name}_input"),
         _calls(_layer("Reshape", f"{name}_parts", target_shape=[parts, units]), f"{name}_all"),
         _calls(_layer("GlobalMaxPooling1D", f"{name}_largest"), f"{name}_parts"),
@@ -456,12 +462,12 @@ def _maxout(name: str, config: Mapping[str, Any], tensors: Sequence[Tensor]) -> 
         tuple(bias),
         lambda *value: value[0].ravel() if value else np.zeros(wide, kernel.dtype),
     )
-    return _inner(name, inputs, layers), ((f"{name}_all/kernel:0", joined), (f"{name}_all/bias:0", flat))
+    return _functional(name, layers), ((f"{name}_all/kernel:0", joined), (f"{name}_all/bias:0", flat))
 
 
 def _spread(path: Path, entry: Entry) -> dict[str, Any]:
     """Turn a Sequential over a Merge into a functional model of all layers."""
-    layers, inputs = list[dict[str, Any]](), list[str]()
+    layers = list[dict[str, Any]]()
 
     def add(sequential: Entry) -> str:
         """Add a Sequential's layers, and return the last layer's name."""
@@ -476,20 +482,13 @@ def _spread(path: Path, entry: Entry) -> dict[str, Any]:
                     raise UnsupportedModelError(path, [f"{reason}; build the model in Keras 2"])
                 layers.append(_calls(layer, *[add(branch) for branch in branches]))
             elif not last:
-                inputs.append(f"{name}_input")
                 given = {key: layer["config"].get(key) for key in ("batch_input_shape", "input_dtype")}
-                first = {"class_name": "InputLayer", "config": {"name": inputs[-1], **given}}
-                layers.extend((_calls(first), _calls(layer, inputs[-1])))
+                first = _layer("InputLayer", f"{name}_input", **given)
+                layers.extend((_calls(first), _calls(layer, f"{name}_input")))
             else:
                 layers.append(_calls(layer, last))
             last = name
         return last
 
-    last = add(entry)
-    config = {
-        "name": "model",
-        "layers": layers,
-        "input_layers": [[name, 0, 0] for name in inputs],
-        "output_layers": [[last, 0, 0]],
-    }
-    return {"class_name": "Model", "config": config}
+    add(entry)
+    return _functional("model", layers)

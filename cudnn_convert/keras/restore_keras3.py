@@ -37,7 +37,7 @@ def restore_model(path: Path, described: Architecture, vouched: classes.Vouched)
 def _build_model(path: Path, described: Architecture, vouched: classes.Vouched) -> Any:
     import keras
 
-    brought = vouched.for_keras_3()
+    brought = replace(vouched, tf_keras=vouched.keras)
     refused = validate.refusals(described, brought)
     reasons = [str(replace(refusal, library="Keras 3")) for refusal in refused]
     reasons = cut_layers.offer_cut(described, brought, reasons) if reasons else []

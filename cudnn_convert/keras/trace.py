@@ -321,13 +321,15 @@ def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
     graph = graph_pb2.GraphDef(library=concrete.graph.as_graph_def().library)
     graph.library.function.add().CopyFrom(concrete.function_def)
     variables: dict[str, Tensor] = {}
-    captured = []
     for position, tensor in enumerate(concrete.captured_inputs):
-        variable, name = variable_by_handle.get(id(tensor)), f"constant_{position}"
-        node, value = _placeholder_of_capture(variable, tensor, name, variables)
-        variables |= {} if value is None else {node.name: value}
-        captured.append(node.name)
-        graph.node.append(node)
+        variable = variable_by_handle.get(id(tensor))
+        if variable is None:
+            graph.node.append(node_defs.constant(f"constant_{position}", np.asarray(tensor)))
+            continue
+        name, value = index.unique(variable.name.partition(":")[0], variables), np.asarray(variable)
+        graph.node.append(session.handle(name, name, value))
+        variables[name] = InMemory(value)
+    captured = [node.name for node in graph.node]
     graph.node.extend(saved_functions.call(_CALL, concrete.function_def, captured))
     given = [node.name for node in graph.node if node.op == "Placeholder"]
     inputs = {tensor.name: f"{name}:0" for tensor, name in zip(built.inputs, given, strict=True)}
@@ -347,13 +349,3 @@ def _trace_function(built: Any) -> Any:
         return tf.nest.flatten(built(packed, training=False))
 
     return tf.function(call, autograph=False).get_concrete_function(*specs)
-
-
-def _placeholder_of_capture(
-    variable: Any, value_of_capture: Any, name: str, taken: Collection[str]
-) -> tuple[Any, Tensor | None]:
-    """Return a captured tensor's node, called `name` for a constant, and a variable's value."""
-    if variable is None:
-        return node_defs.constant(name, np.asarray(value_of_capture)), None
-    value, name = np.asarray(variable), index.unique(variable.name.partition(":")[0], taken)
-    return session.handle(name, name, value), InMemory(value)

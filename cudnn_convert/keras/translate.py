@@ -13,7 +13,7 @@ Source: keras 2.2.4 engine/network.py `get_config` (kept_nodes); tf_keras v2.21.
 keras v3.15 src/models/functional.py `deserialize_node`, `functional_from_config` (get_tensor).
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -56,16 +56,10 @@ _SEPARABLE: Final = {
 _SPATIAL: Final[Mapping[str, tuple[Any, ...] | None]] = {"trainable": None, "noise_shape": (None,)}
 #: The same for some layers alone.
 _GONE_IN: Final = {
-    "Conv1DTranspose": _NO_GROUPS,
-    "Conv2DTranspose": _NO_GROUPS,
-    "Conv3DTranspose": _NO_GROUPS,
-    "DepthwiseConv1D": _NO_GROUPS,
-    "DepthwiseConv2D": _NO_GROUPS,
-    "SeparableConv1D": _SEPARABLE,
-    "SeparableConv2D": _SEPARABLE,
-    "SpatialDropout1D": _SPATIAL,
-    "SpatialDropout2D": _SPATIAL,
-    "SpatialDropout3D": _SPATIAL,
+    **dict.fromkeys(("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose"), _NO_GROUPS),
+    **dict.fromkeys(("DepthwiseConv1D", "DepthwiseConv2D"), _NO_GROUPS),
+    **dict.fromkeys(("SeparableConv1D", "SeparableConv2D"), _SEPARABLE),
+    **dict.fromkeys(("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D"), _SPATIAL),
 }
 #: Layers whose gates Keras 3 computes as Keras 2 did once `layouts.scale_keras` scaled their weights.
 SCALABLE: Final = frozenset({"LSTM", "GRU"})
@@ -88,26 +82,15 @@ class Log:
     functions: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """A layer of class `kind` at `path`; `entry` translates inner layers."""
-
-    kind: str
-    path: str
-    log: Log
-    entry: Callable[[Entry, str, Log], dict[str, Any]]
-
-
-def translate_config(config: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """Translate a layer's own config to Keras 3; `context.log` takes reasons and notes."""
-    kind, log, path = context.kind, context.log, context.path
+def translate_config(config: Mapping[str, Any], kind: str, path: str, log: Log) -> dict[str, Any]:
+    """Translate a layer's own config to Keras 3; `log` takes reasons and notes."""
     gone = {**_GONE, **_GONE_IN.get(kind, {})}
     for key in (key for key in config if key in gone):
         neutral = gone[key]
         if neutral is not None and config[key] not in neutral:
             actual = f"found {config[key]}; Keras 3 has no such layer, write --format savedmodel"
             log.reasons.append(f"layer {path}: expected {key}={neutral[0]}, {actual}")
-    changed = {key: _value(key, value, context) for key, value in config.items() if key not in gone}
+    changed = {key: _value(key, value, kind, path, log) for key, value in config.items() if key not in gone}
     if kind == "LeakyReLU" and "alpha" in changed:
         changed["negative_slope"] = changed.pop("alpha")
     shown = differences.of_layer(log.writer, kind, config)
@@ -117,12 +100,11 @@ def translate_config(config: Mapping[str, Any], context: Context) -> dict[str, A
     return {key: value for key, value in changed.items() if value is not None or key != "dtype"}
 
 
-def _value(key: str, value: Any, context: Context) -> Any:
-    path, log = context.path, context.log
+def _value(key: str, value: Any, kind: str, path: str, log: Log) -> Any:
     if layer_tree.is_entry(value) and key in ("layer", "backward_layer", "cell"):
-        return context.entry(value, f"{path}/{layer_tree.layer_name(value)}", log)
+        return translate_entry(value, f"{path}/{layer_tree.layer_name(value)}", log)
     if key == "cells" and isinstance(value, list):
-        return [context.entry(item, f"{path}/{number}", log) for number, item in enumerate(value)]
+        return [translate_entry(item, f"{path}/{number}", log) for number, item in enumerate(value)]
     if key.endswith(("_initializer", "_regularizer", "_constraint")):
         translated, lost = values.translate_object(key.rpartition("_")[2], value)
         if lost:
@@ -130,15 +112,16 @@ def _value(key: str, value: Any, context: Context) -> Any:
         return translated
     if key == "dtype":
         return values.dtype(value)
-    return _activation(key, value, context) if key.endswith("activation") else values.plain_value(value)
+    if key.endswith("activation"):
+        return _activation(key, value, kind, path, log)
+    return values.plain_value(value)
 
 
-def _activation(key: str, value: Any, context: Context) -> Any:
+def _activation(key: str, value: Any, kind: str, path: str, log: Log) -> Any:
     """Return an activation by name.
 
     hard_sigmoid is refused, another function in Keras 3.
     """
-    path, log = context.path, context.log
     name = value.get("config", value.get("class_name")) if isinstance(value, Mapping) else value
     if name is None:
         return None
@@ -147,7 +130,7 @@ def _activation(key: str, value: Any, context: Context) -> Any:
         actual = f"found {other}; write --format {log.fallback}"
         log.reasons.append(f"layer {path}: expected {key} to be a function, {actual}")
         return None
-    if name == "hard_sigmoid" and not (context.kind in SCALABLE and key == "recurrent_activation"):
+    if name == "hard_sigmoid" and not (kind in SCALABLE and key == "recurrent_activation"):
         actual = "found hard_sigmoid, clip(x / 5 + 0.5) in Keras 2 and clip(x / 6 + 0.5) in Keras 3"
         log.reasons.append(
             f"layer {path}: expected {key} to be equal in Keras 2 and 3, {actual}; "
@@ -168,16 +151,16 @@ class CallTensors:
     """The tensors of a functional model by layer, call and place."""
 
     def __init__(self, model: Entry) -> None:
-        entries = {
-            str(layer.get("name") or layer_tree.layer_name(layer)): layer
-            for layer in layer_tree.layer_entries(model)
-        }
-        self._entries = entries
-        referenced = list(_references(model["config"], entries))
-        self._first = {
-            name: min((node for known_name, node in referenced if known_name == name), default=1)
-            for name, layer in entries.items()
-            if layer_tree.is_model(layer)
+        config, layers = model["config"], layer_tree.layer_entries(model)
+        self._entries = {layer_tree.layer_name(layer): layer for layer in layers}
+        nodes = [layer.get("inbound_nodes") for layer in layers]
+        references = layer_tree.references([config["input_layers"], config["output_layers"], nodes])
+        called = {(name, node) for name, node, _ in references}
+        # Their calls are counted from 1.
+        self._made = {
+            name
+            for name, layer in self._entries.items()
+            if layer_tree.is_model(layer) and (name, 0) not in called
         }
 
     def node(self, node: Any, layer: Entry) -> dict[str, Any]:
@@ -214,7 +197,7 @@ class CallTensors:
         return self.ends(ends[0]) if len(ends) == 1 else [self.ends(end) for end in ends]
 
     def _index(self, name: str, node: int) -> int:
-        return node - min(self._first.get(name, 0), 1)
+        return node - (name in self._made)
 
     def _tensor(self, reference: Any) -> dict[str, Any]:
         if not _is_reference(reference, self._entries):
@@ -242,19 +225,6 @@ def _is_reference(value: Any, names: Mapping[str, Any]) -> bool:
         and isinstance(value[1], int)
         and isinstance(value[2], int)
     )
-
-
-def _references(config: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield `(layer, call)` of every tensor named in a model's config."""
-    todo: list[Any] = [config.get("input_layers"), config.get("output_layers")]
-    todo += [layer.get("inbound_nodes") for layer in config.get("layers", [])]
-    while todo:
-        value = todo.pop()
-        if _is_reference(value, names):
-            yield value[0], value[1]
-            todo += value[3:]
-        else:
-            todo += layer_tree.children(value)
 
 
 #: Layers that do to each step what TimeDistributed around them does.
@@ -336,7 +306,7 @@ def translate_entry(entry: Entry, path: str, log: Log) -> dict[str, Any]:
         changed = {"batch_shape": shape, "name": config.get("name"), "sparse": bool(config.get("sparse"))}
         changed["dtype"] = values.dtype(config.get("dtype")) or "float32"
     else:
-        changed = translate_config(config, Context(kind, path, log, translate_entry))
+        changed = translate_config(config, kind, path, log)
     return values.write_object("keras.layers", kind, changed)
 
 
@@ -381,7 +351,7 @@ def _functional(entry: Entry, path: str, log: Log) -> dict[str, Any]:
     calls = CallTensors(entry)
     entries = []
     for layer in layer_tree.layer_entries(entry):
-        name = str(layer.get("name") or layer_tree.layer_name(layer))
+        name = layer_tree.layer_name(layer)
         here = f"{path}/{name}".strip("/")
         reasons = len(log.reasons)
         translated = translate_entry(layer, here, log)

@@ -7,9 +7,10 @@ of their own shape, which `--states` turns into inputs for calls of any number o
 Source: tf_keras v2.21.0 src/layers/rnn/lstm.py `LSTM.__init__` (`_could_use_gpu_kernel`), `gpu_lstm`; gru.py.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import tensorflow as tf
 
@@ -18,25 +19,22 @@ def list_fused_layers() -> dict[str, Any]:
     """Define the LSTM and GRU of TensorFlow 1 graphs, by class name."""
     from tf_keras.src.layers.rnn import gru, gru_v1, lstm, lstm_v1
 
-    class LSTM(lstm_v1.LSTM):  # type: ignore[misc]
-        """An LSTM with the cuDNN op for unmasked calls."""
+    lstm_layer = _fuse(lstm_v1.LSTM, lstm.tf, lstm.gpu_lstm)
+    return {"LSTM": lstm_layer, "GRU": _fuse(gru_v1.GRU, gru.tf, gru.gpu_gru)}
 
-        def call(self, inputs: Any, mask: Any = None, training: Any = None, initial_state: Any = None) -> Any:
-            if mask is not None or not _matches_cudnn(self):
-                return super().call(inputs, mask=mask, training=training, initial_state=initial_state)
-            with _on_a_gpu(lstm.tf):
-                return _call_op(self, lstm.gpu_lstm, inputs, initial_state)
 
-    class GRU(gru_v1.GRU):  # type: ignore[misc]
-        """A GRU with the cuDNN op for unmasked calls."""
+def _fuse(base: Any, module: Any, op: Callable[..., Any]) -> Any:
+    """Define a layer with the cuDNN op for unmasked calls, named like the base."""
 
-        def call(self, inputs: Any, mask: Any = None, training: Any = None, initial_state: Any = None) -> Any:
-            if mask is not None or not (_matches_cudnn(self) and self.reset_after):
-                return super().call(inputs, mask=mask, training=training, initial_state=initial_state)
-            with _on_a_gpu(gru.tf):
-                return _call_op(self, gru.gpu_gru, inputs, initial_state)
+    def call(
+        self: Any, inputs: Any, mask: Any = None, training: Any = None, initial_state: Any = None
+    ) -> Any:
+        if mask is not None or not _matches_cudnn(self):
+            return base.call(self, inputs, mask=mask, training=training, initial_state=initial_state)
+        with _on_a_gpu(module):
+            return _call_op(self, op, inputs, initial_state)
 
-    return {"LSTM": LSTM, "GRU": GRU}
+    return type(base.__name__, (base,), {"call": call})
 
 
 def list_cudnn_layers() -> dict[str, Any]:
@@ -48,43 +46,34 @@ def list_cudnn_layers() -> dict[str, Any]:
     """
     from tf_keras.src.layers.rnn import cudnn_gru, cudnn_lstm
 
-    class CuDNNLSTM(cudnn_lstm.CuDNNLSTM):  # type: ignore[misc]
-        """A CuDNNLSTM with lengths."""
-
-        def _process_batch(self, inputs: Any, initial_state: Any) -> Any:
-            with _with_lengths(cudnn_lstm.tf):
-                return super()._process_batch(inputs, initial_state)
-
-    class CuDNNGRU(cudnn_gru.CuDNNGRU):  # type: ignore[misc]
-        """A CuDNNGRU with lengths."""
-
-        def _process_batch(self, inputs: Any, initial_state: Any) -> Any:
-            with _with_lengths(cudnn_gru.tf):
-                return super()._process_batch(inputs, initial_state)
-
-    return {"CuDNNLSTM": CuDNNLSTM, "CuDNNGRU": CuDNNGRU}
+    bases = ((cudnn_lstm.CuDNNLSTM, cudnn_lstm.tf.raw_ops), (cudnn_gru.CuDNNGRU, cudnn_gru.tf.raw_ops))
+    return {base.__name__: _add_lengths(base, ops) for base, ops in bases}
 
 
-@contextmanager
-def _with_lengths(module: Any) -> Iterator[None]:
+def _add_lengths(base: Any, ops: Any) -> Any:
+    """Define a cuDNN layer with lengths, named like the base."""
+
+    def _process_batch(self: Any, inputs: Any, initial_state: Any) -> Any:
+        with _with_lengths(ops):
+            return base._process_batch(self, inputs, initial_state)
+
+    return type(base.__name__, (base,), {"_process_batch": _process_batch})
+
+
+def _with_lengths(ops: Any) -> AbstractContextManager[Any]:
     """Make `CudnnRNNV2` write `CudnnRNNV3` over whole rows, within the context."""
-    ops = module.raw_ops
-    without_lengths = ops.CudnnRNNV2
 
     def of_whole_rows(*, input: Any, **named: Any) -> Any:  # noqa: A002 - the op's name of it
         batch, steps = tf.shape(input)[1], tf.shape(input)[0]
         return ops.CudnnRNNV3(input=input, sequence_lengths=tf.fill([batch], steps), **named)
 
-    ops.CudnnRNNV2 = of_whole_rows
-    try:
-        yield
-    finally:
-        ops.CudnnRNNV2 = without_lengths
+    return patch.object(ops, "CudnnRNNV2", of_whole_rows)
 
 
 def _matches_cudnn(layer: Any) -> bool:
     gates = (layer.activation.__name__, layer.recurrent_activation.__name__)
-    return gates == ("tanh", "sigmoid") and layer.use_bias and not layer.time_major and not layer.stateful
+    is_usual = gates == ("tanh", "sigmoid") and layer.use_bias and getattr(layer, "reset_after", True)
+    return is_usual and not layer.time_major and not layer.stateful
 
 
 def _call_op(layer: Any, op: Any, inputs: Any, initial_state: Any) -> Any:
@@ -106,14 +95,13 @@ def _on_a_gpu(module: Any) -> Iterator[None]:
     the axis that they come from.
     """
     ops, settings = module.raw_ops, module.sysconfig
-    with_lengths, build_info = ops.CudnnRNNV3, settings.get_build_info
+    build_info = {**settings.get_build_info(), "is_cuda_build": True, "is_rocm_build": False}
 
     def without_lengths(*, sequence_lengths: Any, time_major: bool, **named: Any) -> Any:
         return ops.CudnnRNNV2(**named)
 
-    ops.CudnnRNNV3 = without_lengths
-    settings.get_build_info = lambda: {**build_info(), "is_cuda_build": True, "is_rocm_build": False}
-    try:
+    with (
+        patch.object(ops, "CudnnRNNV3", without_lengths),
+        patch.object(settings, "get_build_info", lambda: build_info),
+    ):
         yield
-    finally:
-        ops.CudnnRNNV3, settings.get_build_info = with_lengths, build_info

@@ -8,27 +8,14 @@ their caller holds the process lock (`context.hold_process_lock`), as every libr
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import tensorflow as tf
 
 from cudnn_convert.private import fused_layers
-
-
-@contextmanager
-def replace(owner: Any, name: str, value: Callable[..., Any]) -> Iterator[None]:
-    """Replace an attribute, own or inherited, of a module or class within the context."""
-    original = vars(owner).get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if original is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, original)
 
 
 @contextmanager
@@ -47,7 +34,7 @@ def build_for_inference() -> Iterator[None]:
 
     tf.compat.v1.disable_control_flow_v2()
     try:
-        with _keep_bases(), replace(backend, "rnn", all_steps), warnings.catch_warnings():
+        with _keep_bases(), patch.object(backend, "rnn", all_steps), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with backend.deprecated_internal_learning_phase_scope(0):
                 yield
@@ -203,21 +190,19 @@ def trace_as_on_gpu() -> Iterator[None]:
     module = importlib.import_module("keras.src.backend.tensorflow.rnn")
     build_info = {**tf.sysconfig.get_build_info(), "is_cuda_build": True, "is_rocm_build": False}
     with (
-        replace(module, "_is_gpu_available", lambda: True),
-        replace(tf.sysconfig, "get_build_info", lambda: build_info),
+        patch.object(module, "_is_gpu_available", lambda: True),
+        patch.object(tf.sysconfig, "get_build_info", lambda: build_info),
     ):
         yield
 
 
-@contextmanager
-def trace_as_on_cpu() -> Iterator[None]:
+def trace_as_on_cpu() -> AbstractContextManager[Any]:
     """Trace Keras 3 models as on a CPU-only machine, with loops for cuDNN ops.
 
     Where Keras 3 is not imported, no model is its own.
     """
     module = sys.modules.get("keras.src.backend.tensorflow.rnn")
-    with replace(module, "_is_gpu_available", lambda: False) if module else nullcontext():
-        yield
+    return patch.object(module, "_is_gpu_available", lambda: False) if module else nullcontext()
 
 
 def flatten_layers(model: Any) -> Iterator[Any]:

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+from unittest.mock import patch
 
 import tensorflow as tf
-
-from cudnn_convert.private import keras_private
 
 #: The arguments of a call that are its inputs, in this order.
 _INPUTS: Final = ("inputs", "input", "x", "query", "value", "key", "initial_state")
@@ -61,10 +60,10 @@ def note_calls() -> Iterator[list[NotedCall]]:
 
         return call_and_note
 
-    kinds = (base_layer.Layer, base_layer_v1.Layer)
+    first, second = base_layer.Layer, base_layer_v1.Layer
     with (
-        keras_private.replace(kinds[0], "__call__", noting(kinds[0].__call__)),
-        keras_private.replace(kinds[1], "__call__", noting(kinds[1].__call__)),
+        patch.object(first, "__call__", noting(first.__call__)),
+        patch.object(second, "__call__", noting(second.__call__)),
     ):
         yield calls
 

@@ -8,10 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final
+from unittest.mock import patch
 
 import tensorflow as tf
-
-from cudnn_convert.private import keras_private
 
 #: The ops of an initial state that a call is not given (tf_keras v2.21.0 src/layers/rnn/rnn_utils.py).
 _ZEROS: Final = frozenset({"Fill", "Const"})
@@ -37,8 +36,8 @@ def compute_as(differences: Collection[str]) -> Iterator[dict[str, list[str]]]:
         layers.setdefault(difference, []).append(layer)
 
     with ExitStack() as stack:
-        for patch in _patches(differences, report):
-            stack.enter_context(keras_private.replace(*patch))
+        for change in _patches(differences, report):
+            stack.enter_context(patch.object(*change))
         yield layers
 
 
@@ -54,9 +53,9 @@ def _patches(differences: Collection[str], report: Callable[[str, str], None]) -
         yield _resize_from_corners(backend, partial(report, "bilinear_from_corners"))
     if "model_without_mask" in differences:
         yield _keep_mask_inside(functional.Functional, partial(report, "model_without_mask"))
-    for name, (layer, patch) in _LAYERS.items():
+    for name, (layer, change) in _LAYERS.items():
         if name in differences:
-            yield from patch(getattr(tf_keras.layers, layer), partial(report, name))
+            yield from change(getattr(tf_keras.layers, layer), partial(report, name))
 
 
 def _repeat_masked_steps(backend: Any, report: Callable[[str, str], None], *, first_state: bool) -> Patch:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from cudnn_convert.model import Array, Cell, Convention, Gate, Mode
+from cudnn_convert.model import Array, Cell, Convention, Gate, Mode, Tensor, is_float
 from cudnn_convert.weights import buffers
 
 _I, _F, _C, _O = Gate.INPUT, Gate.FORGET, Gate.CELL, Gate.OUTPUT
@@ -370,6 +370,21 @@ def keras_shapes(mode: Mode, *, units: int, inputs: int) -> dict[str, tuple[int,
     """Return the shapes of a layer's variables for `unpack_keras`, by key."""
     wide = len(mode.gates) * units
     return {"kernel": (inputs, wide), "recurrent_kernel": (units, wide), "bias": (2 * wide,)}
+
+
+def find_keras_mode(weights: Sequence[Tensor]) -> Mode | None:
+    """Return the mode of weights shaped as in `keras_shapes`, in the same order.
+
+    Returns None where no layer has such weights.
+    """
+    shapes = [weight.shape for weight in weights]
+    if [*map(len, shapes)] != [2, 2, 1] or not all(is_float(weight.dtype) for weight in weights):
+        return None
+    inputs, units = shapes[0][0], shapes[1][0]
+    for mode in (Mode.LSTM, Mode.GRU):
+        if units and inputs and shapes == [*keras_shapes(mode, units=units, inputs=inputs).values()]:
+            return mode
+    return None
 
 
 def pack_cell(cell: Cell, layout: Layout, *, forget_bias: float = 0.0) -> dict[str, Array]:

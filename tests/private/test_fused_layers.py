@@ -115,7 +115,7 @@ def has_cudnn(kind: str, config: dict[str, Any], *before: Any) -> bool:
 def test_a_layer_of_an_older_tf_keras_gets_lengths_of_whole_rows() -> None:
     """Its op is CudnnRNNV2; tf_keras 2.18 and later write these nodes themselves."""
     without_lengths = tf.raw_ops.CudnnRNNV2
-    with tf.Graph().as_default() as graph, fused_layers._with_lengths(tf):
+    with tf.Graph().as_default() as graph, fused_layers._with_lengths(tf.raw_ops):
         x = tf.compat.v1.placeholder(tf.float32, [None, None, 5], "x")
         state = tf.zeros([1, tf.shape(x)[1], 3])
         named = {"input_h": state, "input_c": state, "params": tf.zeros([144]), "is_training": True}

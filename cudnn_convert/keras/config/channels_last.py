@@ -8,7 +8,7 @@ Source: tf_keras v2.21.0 src/layers/convolutional/base_conv.py `build`, normaliz
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -43,8 +43,10 @@ def rewrite(model: Architecture, *, keras3: bool) -> tuple[Architecture, list[st
     def change(entry: Entry) -> Entry:
         if not layer_tree.is_model(entry):
             return entry
-        kind = _Sequential if entry["class_name"] == "Sequential" else _Functional
-        result, names = kind(entry, keras3=keras3).rewrite()
+        if entry["class_name"] == "Sequential":
+            result, names = _rewrite_sequential(entry, keras3=keras3)
+        else:
+            result, names = _Functional(entry, keras3).rewrite()
         rewritten.extend(names)
         return result
 
@@ -148,53 +150,48 @@ def _list_registration(entry: Entry) -> dict[str, Any]:
     return {"module": "keras.layers", "registered_name": None} if "module" in entry else {}
 
 
-class _Sequential:
-    """A row of layers."""
+def _rewrite_sequential(model: Entry, *, keras3: bool) -> tuple[Entry, list[str]]:
+    """Return a row of layers, and the names of the layers with channels-last images."""
+    entries = layer_tree.layer_entries(model)
+    needed = [channels_first.needs_rewriting(each, keras3=keras3) for each in entries]
+    forms = [_form(entry) for entry in entries]
+    lost = any(must and form is None for must, form in zip(needed, forms, strict=True))
+    if lost or not any(needed):
+        return model, []
+    changed, names = _list_inputs(model, entries[0]), list[str]()
+    images: _Images | None = None
 
-    def __init__(self, model: Entry, *, keras3: bool) -> None:
-        self._model, self._keras3 = model, keras3
-        self._entries = layer_tree.layer_entries(model)
-
-    def rewrite(self) -> tuple[Entry, list[str]]:
-        """Return the model, and the names of the layers with channels-last images."""
-        needed = [channels_first.needs_rewriting(each, keras3=self._keras3) for each in self._entries]
-        forms = [_form(entry) for entry in self._entries]
-        lost = any(must and form is None for must, form in zip(needed, forms, strict=True))
-        if lost or not any(needed):
-            return self._model, []
-        changed: list[Entry] = [*self._list_inputs()]
-        names: list[str] = []
-        images: _Images | None = None
-        for entry, form, must in zip(self._entries, forms, needed, strict=True):
-            if images is not None and (form is None or not form.goes_on(images)):
-                changed += self._turn_back(images, names)
-                images = None
-            if form is None or not (must or images is not None):
-                changed.append(entry)
-                continue
-            name = layer_tree.layer_name(entry)
-            if images is None:
-                assert form.images is not None
-                images = form.images
-                changed.append(_permute(entry, f"{name}_channels_last", images, to_last=True))
-            changed.append(_without_shape(form.entry))
-            names.append(name)
-        changed += self._turn_back(images, names)
-        return layer_tree.with_layers(self._model, changed), names
-
-    def _turn_back(self, images: _Images | None, names: Sequence[str]) -> Iterator[Entry]:
+    def turn_back() -> None:
         if images is not None:
-            yield _permute(self._entries[-1], f"{names[-1]}_channels_first", images, to_last=False)
+            changed.append(_permute(entries[-1], f"{names[-1]}_channels_first", images, to_last=False))
 
-    def _list_inputs(self) -> Iterator[Entry]:
-        """Yield a named InputLayer where the first layer has the input's shape instead."""
-        first = self._entries[0]
-        shape, dtype = values.input_of(self._model)
-        if first["class_name"] != "InputLayer" and shape is not None:
-            name = f"{layer_tree.layer_name(first)}_input"
-            key = "batch_shape" if "module" in first else "batch_input_shape"
-            config = {key: shape, "dtype": dtype, "sparse": False, "name": name}
-            yield {"class_name": "InputLayer", **_list_registration(first), "config": config}
+    for entry, form, must in zip(entries, forms, needed, strict=True):
+        if images is not None and (form is None or not form.goes_on(images)):
+            turn_back()
+            images = None
+        if form is None or not (must or images is not None):
+            changed.append(entry)
+            continue
+        name = layer_tree.layer_name(entry)
+        if images is None:
+            assert form.images is not None
+            images = form.images
+            changed.append(_permute(entry, f"{name}_channels_last", images, to_last=True))
+        changed.append(_without_shape(form.entry))
+        names.append(name)
+    turn_back()
+    return layer_tree.with_layers(model, changed), names
+
+
+def _list_inputs(model: Entry, first: Entry) -> list[Entry]:
+    """Return a named InputLayer where the first layer has the input's shape instead."""
+    shape, dtype = values.input_of(model)
+    if first["class_name"] == "InputLayer" or shape is None:
+        return []
+    key = "batch_shape" if "module" in first else "batch_input_shape"
+    name = f"{layer_tree.layer_name(first)}_input"
+    config = {key: shape, "dtype": dtype, "sparse": False, "name": name}
+    return [{"class_name": "InputLayer", **_list_registration(first), "config": config}]
 
 
 def _without_shape(entry: Entry) -> Entry:

@@ -178,10 +178,6 @@ class Vouched:
         kept = {name: brought for name, brought in self.tf_keras.items() if name in self.keras}
         return replace(self, tf_keras=kept)
 
-    def for_keras_3(self) -> Vouched:
-        """Return a copy for a source of Keras 3, with classes for Keras 3 only."""
-        return replace(self, tf_keras=self.keras)
-
 
 NOTHING: Final = Vouched()
 

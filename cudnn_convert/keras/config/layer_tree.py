@@ -76,13 +76,9 @@ def inside(entry: Entry) -> list[Entry]:
     if is_model(entry):
         return layer_entries(entry)
     config = settings(entry)
-    entries_within = [config[key] for key in _HELD if config.get(key) is not None]
-    entries = [
-        item
-        for value in entries_within
-        for item in (value if isinstance(value, list) else [value])
-        if is_entry(item)
-    ]
+    values: list[Any] = [config.get(key) for key in _HELD]
+    listed = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    entries = [item for item in listed if is_entry(item)]
     if entry["class_name"] == "Bidirectional" and len(entries) == 1:
         return entries * 2
     return entries
@@ -119,7 +115,11 @@ def map_objects(value: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
     return value
 
 
-_BATCH_SHAPES: Final = ("batch_input_shape", "batch_shape")
+def _find_batch_shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the shapes of a layer's inputs, batch included, by key."""
+    for key in ("batch_input_shape", "batch_shape"):
+        if isinstance(config.get(key), list):
+            yield key, config[key]
 
 
 def without_states(model: Entry) -> Any:
@@ -134,8 +134,7 @@ def without_states(model: Entry) -> Any:
         config = entry["config"]
         if not isinstance(config, Mapping):
             return entry
-        shapes = {key: config[key] for key in _BATCH_SHAPES if isinstance(config.get(key), list)}
-        opened = {key: [None, *shape[1:]] for key, shape in shapes.items()}
+        opened = {key: [None, *shape[1:]] for key, shape in _find_batch_shapes(config)}
         stateless = {"stateful": False} if "stateful" in config else {}
         return {**entry, "config": {**config, **opened, **stateless}}
 
@@ -152,13 +151,12 @@ def with_open_steps(model: Entry) -> Any:
 
     def change(entry: Entry) -> Entry:
         config = settings(entry)
-        shapes = {key: config[key] for key in _BATCH_SHAPES if isinstance(config.get(key), list)}
         name = json.dumps(layer_name(entry))
         is_ids = _embeds(entry) or any(name in nodes for nodes in embedded)
         least = _IDS if is_ids else _STEPS
         opened: dict[str, Any] = {
             key: [shape[0], None, *shape[2:]]
-            for key, shape in shapes.items()
+            for key, shape in _find_batch_shapes(config)
             if len(shape) >= least and shape[1] is not None
         }
         if _embeds(entry) and config.get("input_length") is not None:
@@ -232,9 +230,7 @@ def model_until(model: Entry, layers: Collection[str]) -> Entry | None:
     Returns None where `ends` has none.
     """
     ends_ = ends(model, layers)
-    if not ends_ or not _is_row(model):
-        return _down_to(model, ends_) if ends_ else None
-    return model_of(model, ends_)
+    return model_of(model, ends_) if ends_ else None
 
 
 def model_of(model: Entry, outputs: list[Reference]) -> Entry:
@@ -284,50 +280,42 @@ def _reachable_calls(model: Entry, without: Collection[str]) -> set[Call]:
     while ready := [
         call
         for call, value in left.items()
-        if all(reference[:2] in reached for reference in references(value))
+        if call not in reached and all(reference[:2] in reached for reference in references(value))
     ]:
         reached.update(ready)
-        for call in ready:
-            del left[call]
     return reached
 
 
 def _down_to(model: Entry, ends: list[Reference]) -> Entry:
     """Return a functional model with only the calls needed by `ends`, numbered anew."""
-    calls, needed, todo = _calls(model), set(), [end[:2] for end in ends]
+    calls, needed, todo = _calls(model), set[Call](), [end[:2] for end in ends]
     while todo:
         call = todo.pop()
         if call not in needed:
             needed.add(call)
-            todo += [call_reference[:2] for call_reference in references(calls[call])]
+            todo += [reference[:2] for reference in references(calls[call])]
     numbers: dict[Call, int] = {}
-    for layer, number in calls:
-        if (layer, number) in needed:
-            own = [call_reference for name, call_reference in calls if name == layer]
-            numbers[layer, number] = own[0] + sum(
-                (layer, call_reference) in needed for call_reference in own if call_reference < number
-            )
-
-    def count(reference: Reference) -> Reference:
-        return reference[0], numbers[reference[0], reference[1]], reference[2]
-
-    entries = []
+    kept: list[tuple[Entry, list[Call]]] = []
     for entry in layer_entries(model):
         layer = layer_name(entry)
-        kept = [call for call_key, call in calls.items() if call_key[0] == layer and call_key in needed]
-        if kept:
-            nodes = [change_references(call, count) for call in kept] if entry.get("inbound_nodes") else []
-            entries.append({**entry, "inbound_nodes": nodes})
-    starts = [
-        call_reference
-        for call_reference in references(model["config"]["input_layers"])
-        if call_reference[:2] in needed
-    ]
+        own = [call for call in calls if call[0] == layer]
+        left = [call for call in own if call in needed]
+        numbers |= {call: own[0][1] + position for position, call in enumerate(left)}
+        kept += [(entry, left)] if left else []
+
+    def count(reference: Reference) -> Reference:
+        return reference[0], numbers[reference[:2]], reference[2]
+
+    entries = []
+    for entry, left in kept:
+        nodes = [change_references(calls[call], count) for call in left]
+        entries.append({**entry, "inbound_nodes": nodes if entry.get("inbound_nodes") else []})
+    starts = [list(start) for start in references(model["config"]["input_layers"]) if start[:2] in needed]
     config = {
         **model["config"],
         "layers": entries,
-        "input_layers": [list(call_reference) for call_reference in starts],
-        "output_layers": [list(count(call_reference)) for call_reference in ends],
+        "input_layers": starts,
+        "output_layers": [list(count(end)) for end in ends],
     }
     return {**model, "config": config}
 

@@ -239,17 +239,14 @@ def _refuse(layer: Entry, vouched: Vouched, keras_version: str) -> Refused | Non
         return Refused(label, class_name if called is None else f"{class_name} of {called}", runs=True)
     if not classes.is_keras_class(layer, newer):
         return Refused(label, classes.registration_name(layer), runs=False)
-    named = (
-        (values.name_of(value), value) for key, value in config.items() if str(key).endswith("activation")
-    )
     known = versions.activations(keras_version)
-    strange = (
-        name
-        for name, value in named
-        if isinstance(name, str) and (name not in known or classes.is_registered(value))
-    )
-    others = (name for name in strange if name not in vouched.tf_keras)
-    return next((Refused(label, name, runs=False) for name in others), None)
+    for key, value in config.items():
+        name = values.name_of(value) if str(key).endswith("activation") else None
+        if not isinstance(name, str) or name in vouched.tf_keras:
+            continue
+        if name not in known or classes.is_registered(value):
+            return Refused(label, name, runs=False)
+    return None
 
 
 def _only_computes(class_name: str, config: Mapping[str, Any]) -> bool:

@@ -41,8 +41,6 @@ _KNOWN: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "MinMaxNorm": ("min_value", "max_value", "rate", "axis"),
     },
 }
-#: What stands for an initializer that is not Keras's: the weights are loaded, so that it never runs.
-_DEFAULT: Final = {"initializer": "Zeros"}
 
 
 def translate_object(sort: str, stored: Any) -> tuple[Any, str]:
@@ -50,21 +48,18 @@ def translate_object(sort: str, stored: Any) -> tuple[Any, str]:
     if stored is None:
         return None, ""
     kind = stored.get("class_name") if isinstance(stored, Mapping) else stored
-    known = _KNOWN[sort]
-    keys = known.get(str(kind))
+    keys = _KNOWN[sort].get(str(kind))
     if keys is None:
-        return (_object(sort, _DEFAULT[sort], {}) if sort in _DEFAULT else None), str(kind)
+        # An initializer that is not Keras's never runs: the weights are loaded.
+        zeros = write_object("keras.initializers", "Zeros", {})
+        return (zeros if sort == "initializer" else None), str(kind)
     config = (stored.get("config") if isinstance(stored, Mapping) else None) or {}
     kept = {key: plain_value(config[key]) for key in keys if key in config}
     if kept.get("maxval", 0) is None:  # TensorFlow up to 1.12: from 0 to what a dtype holds
         del kept["maxval"]
     if kept.get("distribution") == "normal":
         kept["distribution"] = "truncated_normal"
-    return _object(sort, str(kind), kept), ""
-
-
-def _object(sort: str, kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    return write_object(f"keras.{sort}s", kind, config)
+    return write_object(f"keras.{sort}s", str(kind), kept), ""
 
 
 def write_object(module: str | None, kind: str, config: Any, registered: str | None = None) -> dict[str, Any]:
@@ -122,9 +117,7 @@ def input_of(model: Entry) -> tuple[list[int | None] | None, str]:
     size = shape(config.get("batch_input_shape", config.get("batch_shape")))
     if size is None and layer_tree.is_model(first):
         inner = layer_tree.layer_entries(first)
-        if inner and inner[0]["class_name"] == "InputLayer":
-            return input_of(first)
-        if first["class_name"] == "Sequential" and inner:
+        if inner and (first["class_name"] == "Sequential" or inner[0]["class_name"] == "InputLayer"):
             return input_of(first)
     built = model.get("build_config") or {}
     size = size or shape(own.get("build_input_shape")) or shape(built.get("input_shape"))
@@ -193,7 +186,7 @@ def to_legacy_form(layer: Entry, *, kept: Collection[str] = ()) -> dict[str, Any
 
 
 def without_optional(value: dict[str, Any]) -> dict[str, Any]:
-    """Drop `optional=False` from an InputLayer: unknown to tf_keras 2.16, and the default of later ones."""
+    """Drop `optional=False` from an InputLayer: unknown to tf_keras 2.16, and the later default."""
     config = value.get("config")
     if value.get("class_name") != "InputLayer" or not isinstance(config, Mapping):
         return value
@@ -212,7 +205,7 @@ _NEW_ARGUMENTS: Final[Mapping[str, Any]] = {
 
 
 def without_new_arguments(value: dict[str, Any]) -> dict[str, Any]:
-    """Drop arguments with their defaults that an older Keras 3 refuses from an object of Keras' own."""
+    """Drop default-valued arguments unknown to an older Keras 3 from an object of Keras' own."""
     config = value.get("config")
     if value.get("module") not in ("keras.layers", "keras.initializers") or not isinstance(config, Mapping):
         return value
@@ -295,7 +288,7 @@ def keep_training_config(
     for key in ("metrics", "weighted_metrics"):
         lost = sorted(_unknown(training.get(key), _METRICS))
         if lost:
-            changed[key] = _without(training[key], set(lost))
+            changed[key] = _keep_own_metrics(training[key])
             notes.append(f"{key} dropped, for they are not Keras's own: {', '.join(lost)}")
     return changed, tuple(notes)
 
@@ -345,10 +338,9 @@ def _unknown(value: Any, known: frozenset[str]) -> set[str]:
     return set().union(*(_unknown(item, known) for item in layer_tree.children(value)))
 
 
-def _without(value: Any, lost: set[str]) -> Any:
+def _keep_own_metrics(value: Any) -> Any:
     if isinstance(value, Mapping) and "class_name" not in value:
-        return {key: _without(item, lost) for key, item in value.items()}
-    if not isinstance(value, list):
-        return None if _unknown(value, _METRICS) else value
-    kept_ones = (_without(item, lost) for item in value)
-    return [item for item in kept_ones if item is not None]
+        return {key: _keep_own_metrics(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [item for item in map(_keep_own_metrics, value) if item is not None]
+    return None if _unknown(value, _METRICS) else value

@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from cudnn_convert.model import CanonicalParameters, Cell, Mode, Plain, Tensor, is_float
+from cudnn_convert.model import CanonicalParameters, Cell, Mode, Plain, Tensor
 from cudnn_convert.weights import layouts, lazy
 from cudnn_convert.weights.lazy import LazyLayers
 
@@ -67,16 +67,11 @@ def recognise_layer(tensors: Mapping[str, Tensor]) -> CudnnLayer | None:
 
     Returns None where no layer has them.
     """
-    if set(tensors) != set(_NAMES) or any(len(tensors[name].shape) != 2 for name in _NAMES[:2]):
+    is_whole = set(tensors) == set(_NAMES)
+    mode = layouts.find_keras_mode([tensors[name] for name in _NAMES]) if is_whole else None
+    if mode is None:
         return None
-    if not all(is_float(tensor.dtype) for tensor in tensors.values()):
-        return None
-    units, inputs = tensors["recurrent_kernel"].shape[0], tensors["kernel"].shape[0]
-    for mode in (Mode.LSTM, Mode.GRU):
-        shapes = layouts.keras_shapes(mode, units=units, inputs=inputs)
-        if units and inputs and all(tensors[name].shape == shape for name, shape in shapes.items()):
-            return CudnnLayer(mode, units, inputs, tensors)
-    return None
+    return CudnnLayer(mode, tensors["recurrent_kernel"].shape[0], tensors["kernel"].shape[0], tensors)
 
 
 def _pairs(layers: Mapping[str, CudnnLayer]) -> dict[str, tuple[str, str]]:
