@@ -468,16 +468,8 @@ def verify(source: Path, artifact: Path, options: Options, share: Share | None =
     return replace(result, subject=_subject(pair.plan, source, pair.path, pair.options))
 
 
-@dataclass
-class _Opened:
-    """The objects kept by a pool's process for the measured call."""
-
-    call: tuple[Path, Path, Options]
-    settings: Settings
-    runner: runners.Runner
-
-
-_opened: list[_Opened] = []
+#: What a pool's process keeps: the call that it measured last, with its settings and its runner.
+_opened: list[tuple[tuple[Path, Path, Options], Settings, runners.Runner]] = []
 
 
 @silence()
@@ -488,13 +480,13 @@ def measure_shard(
     """Compare an artifact with the source on a shard of feeds, in a pool's process."""
     call = (source, artifact, options)
     with mute_output():
-        if not _opened or _opened[0].call != call:
+        if not _opened or _opened[0][0] != call:
             local = staging.keep_copy(options)
             pair = plan_for_artifact(staging.keep_copy(source), staging.keep_copy(artifact), local)
             settings = make_settings(pair.plan, pair.options, shared=True)
-            _opened[:] = [_Opened(call, settings, open_runner(settings, pair.path))]
-        opened = _opened[0]
-        return shards.measure_shard(opened.settings, opened.runner, shard, bounds)
+            _opened[:] = [(call, settings, open_runner(settings, pair.path))]
+        _, settings, runner = _opened[0]
+        return shards.measure_shard(settings, runner, shard, bounds)
 
 
 @staging.with_copies
