@@ -55,11 +55,11 @@ class Decision:
 _NOTHING: Final = Decision({})
 
 
-def decide(model: Model, source: Graph, cut: CutGraph, simple: Graph, *, whole: bool) -> Decision:
+def decide(model: Model, source: Graph, cut: CutGraph, simple: Graph) -> Decision:
     """Decide on the statistics left in the graph `simple`, made of `cut`.
 
-    `source` has the assignments of training. A model that stays `whole` gets no averages: its functions do
-    not change. Raises UnsupportedModelError where the author's flag must be set.
+    `source` has the assignments of training. A model with functions gets no averages: they do not change.
+    Raises UnsupportedModelError where the author's flag must be set.
     """
     averages = moving_averages.find_averages(source.index)
     list_left = partial(batch_statistics.find_statistics, outputs=cut.outputs, known=averages)
@@ -75,7 +75,7 @@ def decide(model: Model, source: Graph, cut: CutGraph, simple: Graph, *, whole: 
         cure = knobs.remedy(flags_left, source.index.nodes, "leave training mode with")
         expected = "expected batch normalisation with its moving averages, found it in training mode"
         raise UnsupportedModelError(model.path, [Reason(f"{_list(left)}: {expected}; {cure}", cure)])
-    taken = {} if whole else _choose(simple, averages, left)
+    taken = {} if model.has_functions else _choose(simple, averages, left)
     return Decision(taken, notes=tuple(_notes(model, source.index, taken)))
 
 
