@@ -31,9 +31,12 @@ from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.targets import saved_model
 from cudnn_convert.targets.bundle import add_variables, write_bundle
+from cudnn_convert.text import list_some
 
 #: The producer version of TensorFlow 1.15.
 _PRODUCER: Final = 134
+#: How many keys a message lists.
+_LISTED: Final = 8
 
 
 def prepare(plan: Plan, options: Options) -> Plan:
@@ -137,11 +140,11 @@ def rename_keys(names: Iterable[str], settings: Sequence[str]) -> dict[str, str]
         old, new = old.strip("/"), new.strip("/")
         if not equals or not old:
             raise UsageError(f"--rename: expected OLD=NEW, found {setting!r}")
-        moved = {name: _move(now, old, new) for name, now in keys.items()}
         if not any(_inside(now, old) for now in keys.values()):
-            what = f"expected OLD to be a key or a scope, found no {old} among {_some(keys)}"
+            listed = list_some(sorted(keys.values()), _LISTED)
+            what = f"expected OLD to be a key or a scope, found no {old} among {listed}"
             raise UsageError(f"--rename: {what}")
-        keys = moved
+        keys = {name: _move(now, old, new) for name, now in keys.items()}
     by_new: dict[str, str] = {}
     for name, now in keys.items():
         if not _NAME.fullmatch(now):
@@ -158,11 +161,6 @@ def _inside(name: str, old: str) -> bool:
 
 def _move(name: str, old: str, new: str) -> str:
     return f"{new}{name.removeprefix(old)}".strip("/") if _inside(name, old) else name
-
-
-def _some(renamed: Mapping[str, str]) -> str:
-    names = sorted(renamed.values())
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def rename_variables(graph: AnyGraph, renamed: Mapping[str, str], *, outputs: Collection[str]) -> Any:
