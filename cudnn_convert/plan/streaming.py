@@ -104,8 +104,7 @@ def plan_stream(plan: Plan, *, stateless: bool, form: str, flag: str = "--states
         raise UnsupportedModelError(plan.model.path, draft)
     opened, draft = _open(plan, steps, flag)
     streamed = _with_states(opened, draft, form, stateless=stateless)
-    assert streamed.streaming is not None
-    return replace(streamed, streaming=replace(streamed.streaming, whole=plan))
+    return replace(streamed, streaming=replace(streamed.stream, whole=plan))
 
 
 def _choose_draft(plan: Plan, flag: str, steps: Mapping[str, int] = _NONE) -> _Draft | list[Reason]:
@@ -249,7 +248,6 @@ def _with_states(plan: Plan, draft: _Draft, form: str, *, stateless: bool) -> Pl
         source=source,
         signature=signature,
         parts=(Part(plan.parts[0].name if is_alone else STREAM, signature),),
-        flags=plan.flags,
         streaming=streaming,
         serving=plan if stateless else None,
     )
@@ -492,11 +490,10 @@ def _cut_behind(plan: Plan, tensor: str, lead: str) -> Remedy | None:
 
 
 def _notes(plan: Plan, source: Plan, form: str, *, stateless: bool) -> Iterator[str]:
-    streaming = plan.streaming
-    assert streaming is not None
+    streaming = plan.stream
     listed = ", ".join(state.key for state in streaming.states)
     begin = f"signature {STREAM} takes" if stateless else "the model takes"
-    how = beginnings.describe_begin(plan, form)
+    how = beginnings.describe_begin(streaming, form)
     own = f", as {source.parts[0].name} does" if stateless and how.endswith("zeros") else ""
     yield f"states: {begin} {listed} and gives what each is after the last step as ...{NEXT}; {how}{own}"
     if streaming.encode is not None:
