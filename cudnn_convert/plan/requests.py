@@ -23,8 +23,26 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan import choose_outputs, notes
 from cudnn_convert.plan.notes import Spec
 
-#: What the key of a state's input gets for the output that holds its next value.
+#: What the key of a state's input gets for the output that holds its next value, and for what a sequence
+#: begins with.
 NEXT: Final = "_next"
+BEGUN: Final = "_begin"
+
+
+def claim_key(key: str, endings: Sequence[str], keys: set[str], ops_taken: set[str]) -> str:
+    """Return `key`, numbered if already taken alone or with an ending.
+
+    The names are added to both sets; `ops_taken` are in lower case.
+    """
+    number, free = 0, key
+    while (names := {free, *(free + ending for ending in endings)}) & keys or {
+        name.lower() for name in names
+    } & ops_taken:
+        number += 1
+        free = f"{key}_{number}"
+    keys |= names
+    ops_taken |= {name.lower() for name in names}
+    return free
 
 
 def with_updates(index: Index, wanted: Iterable[Spec]) -> list[Spec]:
