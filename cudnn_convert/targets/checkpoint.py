@@ -89,12 +89,7 @@ def write(
     """
     keys = [checkpoint_key(node) for node in variable_ops(graph)]
     renamed = rename_keys({**dict.fromkeys(keys), **others}, renames)
-    tensors = [
-        name
-        for part in parts
-        for names in (part.signature.inputs, part.signature.outputs)
-        for name in names.values()
-    ]
+    tensors = [name for part in parts for name in part.signature.tensors]
     graph = rename_variables(graph, renamed, outputs=tensors)
     values = {renamed[key]: variables[key] for key in keys}
     Path(f"{prefix}.meta").write_bytes(
@@ -169,11 +164,8 @@ def rename_variables(graph: AnyGraph, renamed: Mapping[str, str], *, outputs: Co
     A variable that is one of the tensors `outputs` also stays fetchable under its old name. Raises UsageError
     where another op has the new name.
     """
-    names_by_op = {node.name: renamed[checkpoint_key(node)] for node in variable_ops(graph)}
-    ops = {
-        node.name: names_by_op[node.name] for node in variable_ops(graph) if node.name == checkpoint_key(node)
-    }
-    ops = {old: new for old, new in ops.items() if old != new}
+    keys = {node.name: checkpoint_key(node) for node in variable_ops(graph)}
+    ops = {op: renamed[key] for op, key in keys.items() if op == key and renamed[key] != key}
     fetched = {old for old in ops if f"{old}:0" in outputs}
     taken = {node.name for node in graph.node} - set(ops) | fetched
     for old, new in ops.items():
@@ -185,8 +177,8 @@ def rename_variables(graph: AnyGraph, renamed: Mapping[str, str], *, outputs: Co
         node.name = ops.get(old, old)
         for position, name in enumerate(node.input):
             node.input[position] = rename_reference(name, ops)
-        if old in names_by_op and node.attr["shared_name"].s:
-            node.attr["shared_name"].s = names_by_op[old].encode()
+        if old in keys and node.attr["shared_name"].s:
+            node.attr["shared_name"].s = renamed[keys[old]].encode()
         nodes.append(node)
         if old in fetched:
             nodes.append(node_defs.identity(old, node.name, node.attr["dtype"].type))
