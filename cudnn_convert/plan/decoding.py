@@ -20,6 +20,7 @@ from cudnn_convert.model import Part, Signature
 from cudnn_convert.options import MASK_OF_CALL, Options
 from cudnn_convert.plan import STREAM, Plan
 from cudnn_convert.plan.scales import CARRIERS, SCALES, find_scale
+from cudnn_convert.text import flag_of
 from cudnn_convert.values import Decoder
 
 #: Beams of a search whose width is not given.
@@ -378,12 +379,8 @@ def _flags(options: Options, plan: Plan, decoder: Decoder) -> Iterator[str]:
     yield f"--steps={decoder.steps}"
     if decoder.kind == "beam":
         yield f"--width={decoder.width}"
-    usual = {field: Options.__dataclass_fields__[field].default for field in _OTHERS}
-    yield from (
-        f"--{name.replace('_', '-')}={value}"
-        for name in _OTHERS
-        if (value := getattr(options, name)) != usual[name]
-    )
+    given = options.non_defaults()
+    yield from (f"{flag_of(name)}={given[name]}" for name in _OTHERS if name in given)
     yield from ["--history"] if decoder.history else []
     yield from ["--initial-scores"] if options.initial_scores else []
     yield f"--token={plan.source.inputs[decoder.token]}"
