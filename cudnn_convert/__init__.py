@@ -172,7 +172,9 @@ def convert(
     """
     given = locals()
     with _call(progress):
-        options = _options(given | {"format": _format(out, format), "lineage": report is not None})
+        from cudnn_convert.options import choose_format
+
+        options = _options(given | {"format": choose_format(out, format), "lineage": report is not None})
         from cudnn_convert import pipeline
 
         files = pipeline.apart(Path(source), options) if report or card else []
@@ -425,12 +427,6 @@ def _log_warnings(result: _Result) -> _Result:
     log_warnings(() if proof is result else result.warnings)
     log_warnings(() if proof is None else proof.warnings)
     return result
-
-
-def _format(out: str | PathLike[str], given: str | None) -> str:
-    from cudnn_convert.options import choose_format
-
-    return choose_format(out, given)
 
 
 def _options(given: Mapping[str, Any]) -> Options:

@@ -93,12 +93,11 @@ class Apart:
 
 def _serve(pipe: Any, make: Callable[[], Callable[..., Any]], parent: int) -> None:
     """Answer calls until the parent process or the copy ends."""
+    import resource  # which Windows lacks, as it does copies of processes
+
     end_with(parent, 1)
     faulthandler.disable()  # its end is told by an exception
-    with suppress(ImportError):  # Windows
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):  # what native code says at its end
         os.dup2(nothing, stream)

@@ -130,46 +130,26 @@ def spell_arguments(text: str) -> str:
         if flags:
             text = text.replace(flags, own)
     pieces: list[str] = []
-    end, row = 0, _Argument()
+    end, last, values = 0, "", list[str]()
     while match := _FLAG.search(text, end):
         between, name = text[end : match.start()], match[1].replace("-", "_")
         given, until = _take(match, name)
-        if row and between == " ":
+        if values and between == " ":
             between = ", "
-        if row.joins(name, given, between):
-            pieces[-1] = row.text
+        # A list has a flag for each of its values.
+        if values and given and between == ", " and name == last and KINDS.get(name) is list:
+            values.append(given)
+            pieces[-1] = _assign(name, values)
         else:
-            row = _Argument(name, given)
+            last, values = name, [given] if given else []
             is_place = match[2] is not None or between.endswith(("without ", "leave out "))
-            pieces += [between, row.text or _plain(match[1], is_place=is_place)]
+            pieces += [between, _assign(name, values) if values else _plain(match[1], is_place=is_place)]
         end = until
     return "".join([*pieces, text[end:]])
 
 
-class _Argument:
-    """An argument with the values so far, a list for a repeated flag."""
-
-    def __init__(self, name: str = "", value: str | None = None) -> None:
-        self._name, self._values = name, [] if value is None else [value]
-
-    def __bool__(self) -> bool:
-        return bool(self._values)
-
-    def joins(self, name: str, value: str | None, between: str) -> bool:
-        """Take a further value of the same argument; return True if taken."""
-        is_next = bool(self) and value is not None and name == self._name and between == ", "
-        if is_next and KINDS.get(name) is list:
-            assert value is not None
-            self._values.append(value)
-            return True
-        return False
-
-    @property
-    def text(self) -> str:
-        if not self._values:
-            return ""
-        values = ", ".join(self._values)
-        return f"{self._name}={values}" if len(self._values) == 1 else f"{self._name}=[{values}]"
+def _assign(name: str, values: Sequence[str]) -> str:
+    return f"{name}={values[0]}" if len(values) == 1 else f"{name}=[{', '.join(values)}]"
 
 
 def _take(match: re.Match[str], name: str) -> tuple[str | None, int]:
@@ -215,4 +195,4 @@ def _arguments(options: Mapping[str, Any]) -> Iterator[str]:
         values = [
             json.dumps(item, ensure_ascii=False) if isinstance(item, str) else str(item) for item in several
         ]
-        yield f"{name}={values[0]}" if len(values) == 1 else f"{name}=[{', '.join(values)}]"
+        yield _assign(name, values)

@@ -13,11 +13,11 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from cudnn_convert.errors import UsageError
 
@@ -39,8 +39,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
 
 
-@contextmanager
-def hold_process_lock() -> Iterator[None]:
+def hold_process_lock() -> AbstractContextManager[bool]:
     """Hold the lock around process-wide effects; concurrent library calls wait.
 
     A library call holds it from begin to end. Patches of Keras, TensorFlow's control flow and float type,
@@ -48,8 +47,7 @@ def hold_process_lock() -> Iterator[None]:
     runs meanwhile, so that a lock around each patch alone is not enough. A thread that holds it may take it
     again: a listener may call the library.
     """
-    with _process_lock:
-        yield
+    return _process_lock
 
 
 @contextmanager
@@ -304,6 +302,19 @@ def raising(size: int) -> str:
     return f"if that is meant, give --limit expanded={size}"
 
 
+_Value = TypeVar("_Value")
+
+
+@contextmanager
+def _setting(variable: ContextVar[_Value], value: _Value) -> Iterator[None]:
+    """Set a variable of the thread within the context."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
 _CURRENT: Final[ContextVar[Limits]] = ContextVar("limits")
 
 
@@ -312,14 +323,9 @@ def current() -> Limits:
     return _CURRENT.get(Limits())
 
 
-@contextmanager
-def within(limits: Limits) -> Iterator[None]:
+def within(limits: Limits) -> AbstractContextManager[None]:
     """Set the limits of the thread within the context."""
-    token = _CURRENT.set(limits)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)
+    return _setting(_CURRENT, limits)
 
 
 _THREADS: Final[ContextVar[int | None]] = ContextVar("threads", default=None)
@@ -333,14 +339,9 @@ def threads() -> int | None:
     return _THREADS.get()
 
 
-@contextmanager
-def using_threads(count: int) -> Iterator[None]:
+def using_threads(count: int) -> AbstractContextManager[None]:
     """Bound the threads of runtimes opened within the context."""
-    token = _THREADS.set(count)
-    try:
-        yield
-    finally:
-        _THREADS.reset(token)
+    return _setting(_THREADS, count)
 
 
 class ProgressCallback(Protocol):
@@ -360,14 +361,9 @@ def unheard(step: str, done: int = 0, total: int = 0) -> None:
 _LISTENER: Final[ContextVar[ProgressCallback]] = ContextVar("progress", default=unheard)
 
 
-@contextmanager
-def listen(listener: ProgressCallback) -> Iterator[None]:
+def listen(listener: ProgressCallback) -> AbstractContextManager[None]:
     """Send the progress of the thread to `listener` within the context."""
-    token = _LISTENER.set(listener)
-    try:
-        yield
-    finally:
-        _LISTENER.reset(token)
+    return _setting(_LISTENER, listener)
 
 
 def current_listener() -> ProgressCallback:
@@ -401,12 +397,7 @@ def on(artifact: object) -> Iterator[None]:
         mark("")
 
 
-@contextmanager
-def renaming(rename: Callable[[str], str]) -> Iterator[None]:
+def renaming(rename: Callable[[str], str]) -> AbstractContextManager[None]:
     """Mark files worked on by the names of `rename`, within the context."""
     mark = _MARKER.get()
-    token = _MARKER.set(lambda path: mark(rename(path)))
-    try:
-        yield
-    finally:
-        _MARKER.reset(token)
+    return _setting(_MARKER, lambda path: mark(rename(path)))

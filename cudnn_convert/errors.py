@@ -87,7 +87,7 @@ class CudnnConvertError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The default reduce calls the class with `args`, which holds the message, not the fields.
-        return _rebuild, (type(self), self.args, self.__dict__)
+        return _rebuild, (type(self), *self.args), self.__dict__
 
 
 def _spell(reason: str, how: Callable[[str], str]) -> str:
@@ -95,11 +95,8 @@ def _spell(reason: str, how: Callable[[str], str]) -> str:
     return Reason(how(reason), *reason.remedies) if isinstance(reason, Reason) else how(reason)
 
 
-def _rebuild(cls: type[CudnnConvertError], args: tuple[Any, ...], state: dict[str, Any]) -> CudnnConvertError:
-    error = cls.__new__(cls)
-    error.args = args
-    error.__dict__.update(state)
-    return error
+def _rebuild(cls: type[CudnnConvertError], *args: Any) -> CudnnConvertError:
+    return cls.__new__(cls, *args)
 
 
 class ReadError(CudnnConvertError):

@@ -393,17 +393,16 @@ def list_flags(options: Options, names: Collection[str] = tuple(KINDS)) -> tuple
 
     Arrays of a library call have no flag.
     """
-    given = {name: getattr(options, name) for name in KINDS if name in names and name in _FLAGS}
-    unusual = {
+    given = {
         name: value
-        for name, value in given.items()
-        if value not in (_FLAGS[name], []) and not isinstance(value, Mapping)
+        for name, value in options.non_defaults().items()
+        if name in names and name in _FLAGS and not isinstance(value, Mapping)
     }
-    return (*map("=".join, flags_of(unusual)), *(() if options.verify else ("--no-verify",)))
+    return (*map("=".join, flags_of(given)), *(() if options.verify else ("--no-verify",)))
 
 
-#: The defaults of the options that a flag of their name sets.
-_FLAGS: Final = {option.name: option.default for option in fields(Options) if option.metadata}
+#: The options that a flag of their name sets.
+_FLAGS: Final = frozenset(option.name for option in fields(Options) if option.metadata)
 
 #: Of a whole number there, and of a seed.
 _BITS: Final = 63
@@ -469,13 +468,9 @@ def from_provenance(recorded: Mapping[str, Any], *, where: str) -> dict[str, Any
     for name, value in known.items():
         texts = value if isinstance(value, list) else ()
         is_huge = isinstance(value, int) and value.bit_length() > _BITS
-        default = defaults[name]
         is_kind = type(value) in (KINDS[name], int if KINDS[name] is float else None)
-        if (
-            not (is_kind or (value is None and default is None))
-            or is_huge
-            or not all(isinstance(text, str) for text in texts)
-        ):
+        is_unset = value is None and defaults[name] is None
+        if is_huge or not (is_kind or is_unset) or not all(isinstance(text, str) for text in texts):
             expected = "expected a value as this tool writes it"
             raise UsageError(f"{where}: {flag_of(name)}: {expected}, found {value!r}")
     return defaults | known

@@ -468,16 +468,8 @@ def verify(source: Path, artifact: Path, options: Options, share: Share | None =
     return replace(result, subject=_subject(pair.plan, source, pair.path, pair.options))
 
 
-@dataclass
-class _Opened:
-    """The objects kept by a pool's process for the measured call."""
-
-    call: tuple[Path, Path, Options]
-    settings: Settings
-    runner: runners.Runner
-
-
-_opened: list[_Opened] = []
+#: What a pool's process keeps: the call that it measured last, with its settings and its runner.
+_opened: list[tuple[tuple[Path, Path, Options], Settings, runners.Runner]] = []
 
 
 @silence()
@@ -488,13 +480,13 @@ def measure_shard(
     """Compare an artifact with the source on a shard of feeds, in a pool's process."""
     call = (source, artifact, options)
     with mute_output():
-        if not _opened or _opened[0].call != call:
+        if not _opened or _opened[0][0] != call:
             local = staging.keep_copy(options)
             pair = plan_for_artifact(staging.keep_copy(source), staging.keep_copy(artifact), local)
             settings = make_settings(pair.plan, pair.options, shared=True)
-            _opened[:] = [_Opened(call, settings, open_runner(settings, pair.path))]
-        opened = _opened[0]
-        return shards.measure_shard(opened.settings, opened.runner, shard, bounds)
+            _opened[:] = [(call, settings, open_runner(settings, pair.path))]
+        _, settings, runner = _opened[0]
+        return shards.measure_shard(settings, runner, shard, bounds)
 
 
 @staging.with_copies
@@ -566,15 +558,15 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     """Plan a source by an artifact's provenance, or else by the options."""
     with context.on(artifact):
         form, path, recorded = identify_artifact(artifact, trust=options.trust)
-    is_whole = not (options.inputs or options.outputs or options.set)
+    written = recorded["options"] if recorded else {}
+    is_again = recorded is not None and not (options.inputs or options.outputs or options.set)
     # Without a graph of its own, the source has the signatures that these options gave it.
-    again = from_provenance(recorded["options"], where=f"{path}: provenance") if recorded and is_whole else {}
+    again = from_provenance(written, where=f"{path}: provenance") if is_again else {}
     model = read_source(source, options, tag=again.get("tag", options.tag))
-    if recorded and is_whole:
-        model, _ = cut_at_layers(model, replace(options, outputs=again.get("outputs", ())))
     if recorded:
-        options = replace(options, recurrences_only=recorded["options"].get("recurrences_only") is True)
-    if recorded and is_whole:
+        options = replace(options, recurrences_only=written.get("recurrences_only") is True)
+    if recorded and is_again:
+        model, _ = cut_at_layers(model, replace(options, outputs=again.get("outputs", ())))
         given = replace(options, format=form, **again)
         if not (model.is_graphless or given.form.content is Content.RECURRENCES or stays_whole(model, given)):
             # Inputs as they were given, where they were: they may refine shapes.
@@ -585,17 +577,15 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
             again["inputs"] = again["inputs"] or _pairs(taken, states)
             again["outputs"] = _pairs(recorded["outputs"], states)
         options = replace(options, **again)
-    written = recorded["options"] if recorded else {}
     stored = written.get("weights_dtype", "float32") if recorded else options.weights_dtype
     lowering = written.get("lowering", options.lowering)
     options = replace(options, format=form, weights_dtype=stored, lowering=lowering)
     if options.has_fixed_sizes:  # whose numbers in 8 bits are judged by the bound of the conversion
         bound = written.get("max_error")
         options = replace(options, quantize=written.get("quantize"), max_error=bound)
-    again_seed = recorded["options"].get("seed") if recorded else None
-    if options.seed is None and is_seed(again_seed):
-        options = replace(options, seed=again_seed)
-    is_copy = recorded is not None and is_whole and recorded["options"].get("quantize") is None
+    if options.seed is None and is_seed(written.get("seed")):
+        options = replace(options, seed=written["seed"])
+    is_copy = is_again and written.get("quantize") is None
     if recorded or model.signatures or options.signature is None:
         return Pair(_make_plan(model, options), path, options, is_copy)
     # A source without signatures has none to choose: the artifact's is meant.

@@ -8,7 +8,7 @@ of characters around or start a line that looks like ours. Every output that a p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 #: Characters of a part that a file may have brought; of a word, where flags may stand that are to be copied.
@@ -73,6 +73,12 @@ def visible(text: str) -> str:
     Control, bidi and other characters without a shape become such escapes.
     """
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def list_some(names: Sequence[str], most: int) -> str:
+    """Join the first `most` names, and count the rest."""
+    others = len(names) - most
+    return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")
 
 
 def command(words: Iterable[str]) -> str:

@@ -164,9 +164,7 @@ class Decoder(SearchRules):
     @property
     def begun(self) -> frozenset[str]:
         """The step's inputs known to the search before the first step, by key."""
-        return frozenset(key for part in self.before for key in part.signature.outputs) | frozenset(
-            self.values
-        )
+        return frozenset[str]().union(*(part.signature.outputs for part in self.before), self.values)
 
     @property
     def part(self) -> Part:

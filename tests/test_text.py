@@ -67,6 +67,13 @@ def test_what_has_no_shape_is_written_out(text: str, shown: str) -> None:
     assert visible(shown) == shown
 
 
+@pytest.mark.parametrize(
+    ("names", "told"), [([], ""), (["a", "b"], "a, b"), (["a", "b", "c", "d"], "a, b and 2 more")]
+)
+def test_names_past_some_are_counted(names: list[str], told: str) -> None:
+    assert text.list_some(names, 2) == told
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_a_shell_reads_the_words_again() -> None:
     words = ["a b", "it's", HOSTILE, "\x1b1'\\", "순환", "", "--outputs=y:0", "\udcff1", "~", "$(x)"]

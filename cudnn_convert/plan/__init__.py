@@ -136,6 +136,12 @@ class Plan:
     #: For a format of layers: `cpu_layers.Rewritten`, or `translate.Modern` of it for Keras 3.
     target_model: Any = None
 
+    @property
+    def stream(self) -> Streaming:
+        """The way to run a streamed plan in chunks."""
+        assert self.streaming is not None
+        return self.streaming
+
     def find_user_graph(self, signature: Signature) -> UserGraph:
         """Return the source's graph with the outputs of a part, for advice on cuts."""
         own, names = self.signature.outputs, self.source.outputs

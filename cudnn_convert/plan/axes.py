@@ -210,7 +210,7 @@ def state_widths(graph: Graph, inputs: Iterable[str], recurrences: Iterable[Recu
         for name, shape in _list_shapes(graph, (name for name in inputs if split(name)[0] in needed), width):
             known = infer_widths(graph, name, shape, recurrences)
             if known is not None and known[recurrence.node] == width:
-                graph = _with_shape(graph, name, shape)
+                graph = with_shapes(graph, {split(name)[0]: shape})
                 break
     return graph
 
@@ -233,7 +233,7 @@ def infer_widths(
     None where the graph does not accept the shape.
     """
     try:
-        return read_widths(import_checked(_with_shape(graph, name, shape)), recurrences)
+        return read_widths(import_checked(with_shapes(graph, {split(name)[0]: shape})), recurrences)
     except InvalidModelError:
         return None
 
@@ -247,8 +247,12 @@ def read_widths(seen: tf.Graph, recurrences: Iterable[Recurrence]) -> dict[str, 
     return {node: known[-1] if known.rank else None for node, known in shapes.items()}
 
 
-def _with_shape(graph: Graph, name: str, shape: Shape) -> Graph:
-    """Return the graph with a placeholder of another shape."""
-    op, _ = split(name)
-    dtype = tf.as_dtype(graph.index.nodes[op].attr["dtype"].type)
-    return replace_nodes(graph, {op: node_defs.placeholder(op, dtype, tf.TensorShape(shape))})
+def with_shapes(graph: Graph, shapes: Mapping[str, Sequence[int | None] | None]) -> Graph:
+    """Return the graph with placeholders of known shapes."""
+    changes = {}
+    for name, shape in shapes.items():
+        if name not in graph.index.nodes or graph.index.nodes[name].op not in ops.ALL_PLACEHOLDERS:
+            continue  # a state, which is no input of the source
+        dtype = tf.as_dtype(graph.index.nodes[name].attr["dtype"].type)
+        changes[name] = node_defs.placeholder(name, dtype, tf.TensorShape(shape))
+    return replace_nodes(graph, changes)

@@ -21,7 +21,7 @@ from cudnn_convert.graph.passes.stream_states import PLACES
 from cudnn_convert.graph.time_axis import TimeAxis
 from cudnn_convert.graph.zeros import is_zeros
 from cudnn_convert.model import Array, Model, Part, Recurrence, Signature
-from cudnn_convert.plan import BEGIN, Plan
+from cudnn_convert.plan import BEGIN, Plan, Streaming
 from cudnn_convert.values import StreamState
 
 #: Hand on the elements of a state as they are, in another form.
@@ -205,14 +205,12 @@ def _one_row(value: Array) -> Array:
     return first if (value == first).all() else value
 
 
-def describe_begin(plan: Plan, form: str) -> str:
+def describe_begin(streaming: Streaming, form: str) -> str:
     """Return a sentence on beginning a sequence with an artifact of a format."""
-    streaming = plan.streaming
-    assert streaming is not None
     if outputs := streaming.begin_outputs:
         return f"begin a sequence with the outputs {', '.join(outputs.values())}, which depend on no input"
     if streaming.begin is None:
-        return _describe_given(plan)
+        return _describe_given(streaming)
     taken = ", ".join(f"{key}={key}" for key in streaming.begin.signature.inputs)
     if Keeps.SIGNATURES in FORMATS[form].keeps:
         return f'begin a sequence with tf.saved_model.load(OUT).signatures["{BEGIN}"]({taken})'
@@ -223,9 +221,7 @@ def describe_begin(plan: Plan, form: str) -> str:
     return f"begin a sequence with what {BEGIN}.{form} gives{f' for {names}' if names else ''}"
 
 
-def _describe_given(plan: Plan) -> str:
-    streaming = plan.streaming
-    assert streaming is not None
+def _describe_given(streaming: Streaming) -> str:
     pairs = ", ".join(f"{key} for {state}" for state, key in streaming.given.items())
     if not pairs:
         return "begin a sequence with zeros"

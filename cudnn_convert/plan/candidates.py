@@ -47,13 +47,14 @@ _DRAWING: Final = frozenset({"Multinomial", "StatelessMultinomial", "RandomUnifo
 _NORMAL: Final = frozenset({"RandomStandardNormal", "TruncatedNormal", "StatelessRandomNormal"})
 
 
-def describe_candidates(graph: AnyGraph, index: Index, names: Collection[str]) -> dict[str, str]:
-    """Return the kind of each output tensor of the ops `names`, in graph order."""
-    return describe_outputs(extract_nodes(graph, index.ancestors(names)), names)
+def _list_numbers(graph: AnyGraph, index: Index, names: Collection[str]) -> list[str]:
+    """Return the numeric output tensors of the ops `names`, in graph order."""
+    kinds = describe_outputs(extract_nodes(graph, index.ancestors(names)), names) if names else {}
+    return [name for name, kind in kinds.items() if kind == NUMBERS]
 
 
 def describe_outputs(graph: Graph, names: Collection[str]) -> dict[str, str]:
-    """Return the kinds as `describe_candidates`, for a graph needed whole by `names`."""
+    """Return the kind of each output tensor of `names`, for a graph needed whole."""
     seen = graph.shapes
     wanted, listed = frozenset(names), {}
     for node in graph.node:
@@ -111,9 +112,8 @@ def order_candidates(
     inside = control_flow.inside(index)
     likely = [name for name in ranks if name not in inside]
     known: dict[str, list[str]] = {}
-    for name, kind in describe_candidates(graph, index, likely).items():
-        if kind == NUMBERS:
-            known.setdefault(split(name)[0], []).append(name)
+    for name in _list_numbers(graph, index, likely):
+        known.setdefault(split(name)[0], []).append(name)
     # An output of a recurrence is a candidate only if it is a leaf, or if there are no other candidates.
     behind = [name for name in known if index.nodes[name].op not in ops.CUDNN or name in ends]
     order = sorted(behind or known, key=lambda name: (ranks[name], -places[name]))
@@ -211,8 +211,7 @@ def list_named(
         and onward.isdisjoint(walk.readers(name))
         and not walk.is_unread(name)
     ]
-    kinds = describe_candidates(graph, index, unread) if unread else {}
-    return [name for name, kind in kinds.items() if kind == NUMBERS]
+    return _list_numbers(graph, index, unread)
 
 
 def list_before_draws(graph: AnyGraph, walk: InferenceNodes) -> list[str]:
@@ -220,9 +219,7 @@ def list_before_draws(graph: AnyGraph, walk: InferenceNodes) -> list[str]:
 
     Empty where there is only one such tensor.
     """
-    names = _list_latents(walk)[0]
-    kinds = describe_candidates(graph, walk.index, names) if names else {}
-    return [name for name, kind in kinds.items() if kind == NUMBERS]
+    return _list_numbers(graph, walk.index, _list_latents(walk)[0])
 
 
 def _list_latents(walk: InferenceNodes) -> tuple[list[str], Collection[str]]:

@@ -335,13 +335,7 @@ def _have_own_weights(index: Index, groups: list[set[str]]) -> bool:
 
     The heads of several tasks do.
     """
-    needed = [
-        {name for name in index.ancestors(split(leaf)[0] for leaf in group) if _is_variable(index, name)}
-        for group in groups
-    ]
+    variables = {name for name, node in index.nodes.items() if node.op in ops.VARIABLES}
+    needed = [variables & index.ancestors(split(leaf)[0] for leaf in group) for group in groups]
     others = (set[str]().union(*needed[:k], *needed[k + 1 :]) for k in range(len(needed)))
     return all(own - rest for own, rest in zip(needed, others, strict=True))
-
-
-def _is_variable(index: Index, name: str) -> bool:
-    return index.nodes[name].op in ops.VARIABLES

@@ -20,6 +20,7 @@ from cudnn_convert.model import Part, Signature
 from cudnn_convert.options import MASK_OF_CALL, Options
 from cudnn_convert.plan import STREAM, Plan
 from cudnn_convert.plan.scales import CARRIERS, SCALES, find_scale
+from cudnn_convert.text import flag_of
 from cudnn_convert.values import Decoder
 
 #: Beams of a search whose width is not given.
@@ -38,27 +39,26 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
     """
     if options.decode is None:
         return plan
-    assert plan.streaming is not None and options.steps is not None
+    assert options.steps is not None
     token = _find_token(plan, options.token)
-    axis = plan.streaming.inputs[token]
     table = _count_rows_of_table(plan, token)
     wanted, given = _split_scale(options.logits)
     logits, scale = _find_logits(plan, wanted, table)
     scale = given or scale
     plan, rows = _open_rows(plan, token, logits)
-    assert plan.streaming is not None
+    stream = plan.stream
     vocabulary = int(_shape(plan, plan.signature.outputs[logits])[-1])
     _refuse_flags(plan, options, vocabulary, table)
-    states = [state.key for state in plan.streaming.states]
+    states = [state.key for state in stream.states]
     others = [key for key in plan.signature.inputs if key not in {token, *states}]
-    beside = {key: plan.streaming.rows.get(key) for key in others if key not in plan.streaming.lengths}
+    beside = {key: stream.rows.get(key) for key in others if key not in stream.lengths}
     given_at_calls = [key for key, is_given in _inputs_of_search(options).items() if is_given]
-    before = plan.streaming.parts
-    values = {} if plan.streaming.begin else plan.streaming.values
+    before = stream.parts
+    values = {} if stream.begin else stream.values
     begun = {key for part in before for key in part.signature.outputs} | {*values}
     first = [key for part in before for key in part.signature.inputs]
     own = [key for key in dict.fromkeys([*states, *beside, *first]) if key not in begun]
-    own = [key for key in own if key not in {token, *plan.streaming.lengths}]
+    own = [key for key in own if key not in {token, *stream.lengths}]
     if taken := {"tokens", *given_at_calls} & {*own}:
         what = f"expected no input {min(taken)} beside the token {token}, found one, and a search has its own"
         raise UnsupportedModelError(plan.model.path, [f"{what}; give it another key with --inputs"])
@@ -77,15 +77,15 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
         temperature=options.temperature,
         history=options.history,
         token=token,
-        token_axis=axis,
+        token_axis=stream.inputs[token],
         logits=logits,
-        logits_axis=plan.streaming.outputs.get(logits),
+        logits_axis=stream.outputs.get(logits),
         scale=scale,
         vocabulary=vocabulary,
         masked=options.masked_tokens,
-        lengths=tuple(sorted(plan.streaming.lengths)),
+        lengths=tuple(sorted(stream.lengths)),
         beside=beside,
-        states=plan.streaming.states,
+        states=stream.states,
         signature=Signature(
             {key: f"{scope}/{key}:0" for key in input_keys}, {key: f"{scope}/{key}:0" for key in output_keys}
         ),
@@ -139,9 +139,7 @@ def _find_key(wanted: str, keys: Mapping[str, str], flag: str) -> str:
 
 def _find_token(plan: Plan, wanted: str | None) -> str:
     """Return the key of the input for tokens."""
-    streaming = plan.streaming
-    assert streaming is not None
-    with_steps = {key: plan.source.inputs[key] for key in streaming.inputs}
+    with_steps = {key: plan.source.inputs[key] for key in plan.stream.inputs}
     if wanted is not None:
         token = _find_key(wanted, with_steps, "--token")
         fitting = [token]
@@ -223,9 +221,7 @@ def _find_logits(plan: Plan, wanted: str | None, table: int | None) -> tuple[str
 
     The scale is "" where the output's ops leave it open.
     """
-    streaming, index = plan.streaming, plan.graph.index
-    assert streaming is not None
-    ends = {state.next_key for state in streaming.states}
+    index, ends = plan.graph.index, {state.next_key for state in plan.stream.states}
     keys = {key: name for key, name in plan.source.outputs.items() if key not in ends}
     tensors = {key: plan.signature.outputs[key] for key in keys}
     if wanted is not None:
@@ -255,9 +251,8 @@ def _find_logits(plan: Plan, wanted: str | None, table: int | None) -> tuple[str
 
 def _misfit(plan: Plan, key: str) -> str:
     """Return the reason if an output lacks a number for each token; else empty."""
-    streaming, name = plan.streaming, plan.signature.outputs[key]
-    assert streaming is not None
-    shape, axis = _shape(plan, name), streaming.outputs.get(key)
+    name, axis = plan.signature.outputs[key], plan.stream.outputs.get(key)
+    shape = _shape(plan, name)
     expected = "logits [batch, vocabulary] after the last step"
     if axis is not None:
         expected = "logits [batch, steps, vocabulary], or with the steps first"
@@ -273,16 +268,15 @@ def _open_rows(plan: Plan, token: str, logits: str) -> tuple[Plan, int | None]:
 
     The number is None where they fixed none.
     """
-    streaming, name = plan.streaming, plan.signature.inputs[token]
-    assert streaming is not None
-    rows = _shape(plan, name)[1 - streaming.inputs[token]]
+    stream, name = plan.stream, plan.signature.inputs[token]
+    rows = _shape(plan, name)[1 - stream.inputs[token]]
     if rows is None:
         return plan, None
-    starts = {state.start for state in streaming.states}
+    starts = {state.start for state in stream.states}
     changed: dict[str, tf.TensorShape] = {}
     for key, tensor_name in plan.signature.inputs.items():
         shape = _shape(plan, tensor_name).as_list()
-        time = streaming.inputs.get(key)
+        time = stream.inputs.get(key)
         places = (
             [1]
             if tensor_name in starts
@@ -296,13 +290,10 @@ def _open_rows(plan: Plan, token: str, logits: str) -> tuple[Plan, int | None]:
         plan,
         graph=graph,
         whole=whole,
-        streaming=replace(streaming, rows={**streaming.rows, token: 1 - streaming.inputs[token]}),
+        streaming=replace(stream, rows={**stream.rows, token: 1 - stream.inputs[token]}),
     )
-    rows_axis = {0, 1} - {streaming.outputs.get(logits, 1)}
-    ends = [
-        (plan.signature.outputs[logits], rows_axis.pop()),
-        *((state.end, 1) for state in streaming.states),
-    ]
+    rows_axis = {0, 1} - {stream.outputs.get(logits, 1)}
+    ends = [(plan.signature.outputs[logits], rows_axis.pop()), *((state.end, 1) for state in stream.states)]
     if kept := [end for end, axis in ends if _shape(opened, end)[axis] is not None]:
         reason = f"{name}: expected an open number of rows, found {rows}, which the graph keeps in {kept[0]}"
         raise UnsupportedModelError(plan.model.path, [f"{reason}; convert without --decode"])
@@ -388,12 +379,8 @@ def _flags(options: Options, plan: Plan, decoder: Decoder) -> Iterator[str]:
     yield f"--steps={decoder.steps}"
     if decoder.kind == "beam":
         yield f"--width={decoder.width}"
-    usual = {field: Options.__dataclass_fields__[field].default for field in _OTHERS}
-    yield from (
-        f"--{name.replace('_', '-')}={value}"
-        for name in _OTHERS
-        if (value := getattr(options, name)) != usual[name]
-    )
+    given = options.non_defaults()
+    yield from (f"{flag_of(name)}={given[name]}" for name in _OTHERS if name in given)
     yield from ["--history"] if decoder.history else []
     yield from ["--initial-scores"] if options.initial_scores else []
     yield f"--token={plan.source.inputs[decoder.token]}"

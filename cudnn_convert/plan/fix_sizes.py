@@ -7,11 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-import tensorflow as tf
-
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
-from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import split
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, Streaming, axes
@@ -72,7 +68,7 @@ def _choose_sizes(
 
 def _with_sizes(plan: Plan, sizes: Mapping[str, list[int | None] | None]) -> Plan:
     shapes = {split(name)[0]: sizes[key] for key, name in plan.signature.inputs.items()}
-    graph, whole = (_with_shapes(each, shapes) for each in (plan.graph, plan.whole))
+    graph, whole = (axes.with_shapes(each, shapes) for each in (plan.graph, plan.whole))
     return replace(plan, graph=graph, whole=whole)
 
 
@@ -106,14 +102,3 @@ def _ask_for_sizes(plan: Plan, known: Mapping[str, list[Axis] | None], options: 
     items = [f"{key}={plan.source.inputs.get(key, key)}{sizes}" for key, sizes in shown.items()]
     cure = Remedy({"inputs": (",".join(items).replace(", ", ","),)}, "give all sizes, as in")
     return Reason(f"{key}: {expected}; {cure}", cure)
-
-
-def _with_shapes(graph: Graph, shapes: Mapping[str, list[int | None] | None]) -> Graph:
-    """Return the graph with placeholders of known shapes."""
-    changes = {}
-    for name, shape in shapes.items():
-        if name not in graph.index.nodes or graph.index.nodes[name].op not in ops.ALL_PLACEHOLDERS:
-            continue  # a state, which is no input of the source
-        dtype = tf.as_dtype(graph.index.nodes[name].attr["dtype"].type)
-        changes[name] = node_defs.placeholder(name, dtype, tf.TensorShape(shape))
-    return replace_nodes(graph, changes)

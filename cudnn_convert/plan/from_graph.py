@@ -16,7 +16,7 @@ from cudnn_convert.graph.index import Index, NodeDef, split
 from cudnn_convert.graph.passes import batch_statistics, inference, inlining, replicas, state_io, subgraphs
 from cudnn_convert.graph.passes.run import run_passes
 from cudnn_convert.graph.passes.subgraphs import InputCut, ParsedFeature
-from cudnn_convert.model import SERVING, USUAL, Convention, Model, Part, Recurrence, Signature
+from cudnn_convert.model import SERVING, Model, Part, Recurrence, Signature
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, axes, notes, obstacles, passes, requests, statistics
 from cudnn_convert.plan.from_weights import warn_of_lost_graph
@@ -49,23 +49,14 @@ class Section:
     statistics: statistics.Decision
 
 
-def cut_section(
-    model: Model,
-    graph: Graph,
-    request: Request,
-    *,
-    keeps_variables: bool,
-    keeps_examples: bool,
-    forgets: bool = False,
-    promotes: bool = False,
-    for_layers: bool = False,
-) -> Section:
+def cut_section(model: Model, graph: Graph, request: Request, options: Options, *, forgets: bool) -> Section:
     """Cut and simplify a graph, and place the state. Raises UsageError, UnsupportedModelError.
 
-    `forgets`: recurrent state begins anew with each call. `promotes`: other state becomes inputs and outputs.
-    `for_layers`: the artifact has the layers of the file, which take all its inputs.
+    `forgets`: recurrent state begins anew with each call. With `--states` other state becomes inputs and
+    outputs. Where tf.Examples cannot stay inputs, the features parsed out of them become inputs.
     """
-    index, names = graph.index, request.names
+    index, names, keeps = graph.index, request.names, options.form.keeps
+    keeps_examples = model.together or (Keeps.STRINGS in keeps and not options.draws_inputs)
     cuts = [InputCut(spec.tensor, spec.shape) for spec in request.inputs if spec.tensor not in request.states]
     stop = [*(cut.tensor for cut in cuts), *request.constants]
     streams = [] if request.complete else subgraphs.find_input_pipelines(index, names, stop=stop)
@@ -84,7 +75,7 @@ def cut_section(
         return statistics.CutGraph(whole, kept, request.constants, tuple(flags)), simple, moved
 
     cut, stateful, moved = cut_out(graph)
-    decision = statistics.decide(model, graph, cut, stateful, whole=model.has_functions)
+    decision = statistics.decide(model, graph, cut, stateful)
     if decision.averages:
         shape = partial(statistics.read_shape, model)
         cut, stateful, moved = cut_out(batch_statistics.take_averages(graph, decision.averages, shape))
@@ -94,9 +85,9 @@ def cut_section(
         stateful,
         graph,
         kept,
-        keep=keeps_variables,
+        keep=Keeps.VARIABLES in keeps,
         forget=forgets,
-        promote=promotes,
+        promote=options.states,
         shapes={spec.tensor: spec.shape for spec in request.inputs if spec.tensor in request.states},
         asked={
             new: request.writes[old] for new, old in zip(kept, names, strict=True) if old in request.writes
@@ -106,7 +97,7 @@ def cut_section(
         simple = inference.simplify_for_inference(settled.graph, settled.outputs)
         settled = replace(settled, graph=simple)
     unread = requests.find_unread(index, request)
-    if for_layers or model.has_functions:  # layers or functions still take them
+    if options.form.has_layers or model.has_functions:  # layers or functions still take them
         beside = [index.nodes[split(spec.tensor)[0]] for spec in unread]
         whole, simple = (_add_nodes(each, beside) for each in (whole, settled.graph))
         cut = replace(cut, graph=whole)
@@ -179,75 +170,33 @@ def plan_model(model: Model, options: Options) -> Plan:
 
     Raises UnsupportedModelError, AmbiguousSourceError, UsageError.
     """
-    keeps = options.form.keeps
-    plan = plan_graph(
-        ensure_graph(model, options),
-        inputs=options.inputs,
-        outputs=options.outputs,
-        constants=options.set,
-        signature=options.signature,
-        weights=options.weights,
-        convention=convention_of(options),
-        keeps_variables=Keeps.VARIABLES in keeps,
-        keeps_examples=Keeps.STRINGS in keeps and not options.draws_inputs,
-        forgets=options.streams and not model.is_graphless,
-        promotes=options.states,
-        for_layers=options.form.has_layers,
-        carries_layouts=Keeps.CHANNELS_FIRST not in keeps,
-    )
+    forgets = options.streams and not model.is_graphless
+    plan = plan_graph(ensure_graph(model, options), options, forgets=forgets)
     return replace(plan, alone=True, warnings=warn_of_lost_graph(model, plan)) if model.is_graphless else plan
 
 
-def plan_graph(
-    model: Model,
-    *,
-    inputs: Sequence[str] = (),
-    outputs: Sequence[str] = (),
-    constants: Sequence[str] = (),
-    signature: str | None = None,
-    weights: str = "auto",
-    convention: Convention = USUAL,
-    keeps_variables: bool = True,
-    keeps_examples: bool = True,
-    forgets: bool = False,
-    promotes: bool = False,
-    for_layers: bool = False,
-    carries_layouts: bool = True,
-) -> Plan:
-    """Plan a model with a graph, by the flags of the same names.
+def plan_graph(model: Model, options: Options, *, forgets: bool = False) -> Plan:
+    """Plan a model with a graph.
 
-    `constants` is `--set`. Where the format does not keep variables, state becomes inputs and outputs; if it
-    `forgets`, each call begins with the state that the source holds. If it `promotes`, what a graph without
-    recurrences reads and writes in variables becomes inputs and outputs. `for_layers`: the artifact has the
-    layers of the file, which take all its inputs. Where tf.Examples cannot stay inputs, the features parsed
-    out of them become inputs. With `carries_layouts` what follows an op that is computed channels last is
-    computed so too.
+    Where the format does not keep variables, state becomes inputs and outputs; if it `forgets`, each call
+    begins with the state that the source holds. With `--states`, what a graph without recurrences reads and
+    writes in variables becomes inputs and outputs. The layers of a format of layers take all inputs of the
+    file. Raises as `plan_model`.
     """
     model = restored_blobs.with_restored_blobs(model)
-    model, copy = use_moving_averages(inline_model(model), weights)
+    model, copy = use_moving_averages(inline_model(model), options.weights)
     original = Graph.of(model.graph)
     index = original.index
-    wanted = request(
-        model, original, inputs=inputs, outputs=outputs, constants=constants, signature=signature
-    )
+    wanted = request(model, original, options)
     source = run_passes(original, passes.BEFORE_CUT, wanted.names)
     model = replace(model, graph=source)
-    section = cut_section(
-        model,
-        source,
-        wanted,
-        keeps_variables=keeps_variables,
-        keeps_examples=keeps_examples or model.together,
-        forgets=forgets,
-        promotes=promotes,
-        for_layers=for_layers,
-    )
+    section = cut_section(model, source, wanted, options, forgets=forgets)
     model = section.settled.model
     simple = section.settled.graph
-    on_cpu = passes.list_cpu_passes(carries_layouts=carries_layouts)
+    on_cpu = passes.list_cpu_passes(carries_layouts=Keeps.CHANNELS_FIRST not in options.form.keeps)
     graph = run_passes(simple, on_cpu, section.signature.tensors)
     left = _without_training(model, index, wanted, graph)
-    chosen = not outputs and not wanted.given
+    chosen = not options.outputs and not wanted.given
     hint = notes.note_outputs(section.asked) if chosen else None
     obstacles.check_runs_on_cpu(
         model.path,
@@ -257,7 +206,7 @@ def plan_graph(
         asked=section.statistics.asked,
         cut=section.cut,
     )
-    recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
+    recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention_of(options))
     session.check_values(
         model.path, graph, model.variables, decoded={recurrence.shared for recurrence in recurrences}
     )
@@ -273,16 +222,16 @@ def plan_graph(
         *section.statistics.notes,
         *notes.note_flags(section.cut.flags),
         *replicas.describe(original, simple.index.nodes),
-        *(() if for_layers else obstacles.note_gpu_ops(simple)),
+        *(() if options.form.has_layers else obstacles.note_gpu_ops(simple)),
         *notes.note_padding(original.index, recurrences),
-        *describe_unused_averages(model, weights, _variables(graph, recurrences)),
+        *describe_unused_averages(model, options.weights, _variables(graph, recurrences)),
         *requests.state_notes(section.settled, _list_dropped_updates(index, graph), wanted.names),
     )
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
     # A SavedModel that stays whole is asked for by no flag at all.
     repeated = requests.without_promoted(section.source, section.settled)
-    flags = notes.flags(repeated, shapes, constants) if not model.has_functions else ()
-    flags += () if weights == "auto" else (f"--weights={weights}",)
+    flags = notes.flags(repeated, shapes, options.set) if not model.has_functions else ()
+    flags += () if options.weights == "auto" else (f"--weights={options.weights}",)
     parts = _parts(model, wanted.given, section.signature)
     words = (f"{key}={tensor}" for key, tensor in section.source.inputs.items())
     named = dict(zip(section.signature.inputs.values(), words, strict=True))

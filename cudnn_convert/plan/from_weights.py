@@ -17,6 +17,7 @@ from cudnn_convert.plan.notes import no_numbers
 from cudnn_convert.plan.source import convention_of, describe_weights, interface_of
 from cudnn_convert.recurrences import graphless, weight_copies
 from cudnn_convert.recurrences.graphless import Alone, SignatureOptions, Single
+from cudnn_convert.text import list_some
 from cudnn_convert.values import StreamState
 
 
@@ -28,8 +29,7 @@ def warn_of_lost_graph(model: Model, plan: Plan | None = None) -> tuple[str, ...
     others = graphless.list_other_tensors(model, {part.name for part in plan.parts} if plan else ())
     if not others:
         return ()
-    more = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
-    left = f"{', '.join(others[:_LISTED])}{more}"
+    left = list_some(others, _LISTED)
     lack = f"{model.graphless.lack}, so that recurrences alone are converted; left out: {left}"
     return ("; ".join(filter(None, (lack, model.graphless.cure))),)
 

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
-from cudnn_convert.graph.index import unique
+from cudnn_convert.graph.index import claim
 from cudnn_convert.options import Options
 from cudnn_convert.plan import RecurrencesPlan
 from cudnn_convert.plan.from_weights import join_plans
 from cudnn_convert.plan.notes import no_numbers
 from cudnn_convert.recurrences import named_weights
+from cudnn_convert.recurrences.graphless import Single
 
 
 def plan_layers(plan: RecurrencesPlan, options: Options) -> RecurrencesPlan:
@@ -26,28 +27,20 @@ def plan_layers(plan: RecurrencesPlan, options: Options) -> RecurrencesPlan:
             "--lengths: expected no lengths with --format keras, whose layers take a mask, found some; "
             "leave out --lengths"
         )
-    reasons = [
+    reasons = (
         named_weights.explain_keras_refusal(single.name, single.recurrence.sizes) for single in plan.singles
-    ]
-    if any(reasons):
-        lines = [f"{reason}; take another format" for reason in reasons if reason]
+    )
+    if lines := [f"{reason}; take another format" for reason in reasons if reason]:
         raise UnsupportedModelError(plan.model.path, lines)
-    singles, notes, taken = [], list(plan.notes), list[str]()
-    for single in plan.singles:
-        taken.append(unique(named_weights.name_keras_model(single.name), taken))
-        singles.append(
-            replace(
-                single,
-                name=taken[-1],
-                batch_major=True,
-                states=options.states,
-                recurrence=replace(single.recurrence, lengths=single.recurrence.lengths and options.states),
-            )
-        )
-        if single.recurrence.lengths and options.states:
-            notes.append(f"{taken[-1]}: its input mask [batch, time] is false past each row's length")
-        elif single.recurrence.lengths:
-            notes.append(f"{taken[-1]}: sequence lengths are not in the model; call its layers with a mask")
     again = {*no_numbers(plan.recurrences)}  # notes that are written anew
-    notes = [note for note in notes if note not in again]
+    singles, notes, taken = [], [note for note in plan.notes if note not in again], set[str]()
+    for single in plan.singles:
+        name = claim(named_weights.name_keras_model(single.name), taken)
+        recurrence = single.recurrence
+        masked = replace(recurrence, lengths=recurrence.lengths and options.states)
+        singles.append(Single(name, masked, batch_major=True, states=options.states))
+        if masked.lengths:
+            notes.append(f"{name}: its input mask [batch, time] is false past each row's length")
+        elif recurrence.lengths:
+            notes.append(f"{name}: sequence lengths are not in the model; call its layers with a mask")
     return join_plans(plan.model, singles, notes=notes, flags=plan.flags, graph=plan.graph)

@@ -9,6 +9,7 @@ the graph is simplified as a conversion does it, and the value counts that leave
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from typing import Final
 
 import tensorflow as tf
@@ -156,12 +157,8 @@ def _merge(words: Sequence[str], mark: str) -> str:
 
 def _common(words: Sequence[str]) -> str:
     """Return the common beginning of all words."""
-    count = 0
-    for letters in zip(*words, strict=False):
-        if len(set(letters)) > 1:
-            break
-        count += 1
-    return words[0][:count]
+    alike = takewhile(lambda letters: len({*letters}) == 1, zip(*words, strict=False))
+    return words[0][: sum(1 for _ in alike)]
 
 
 def opposite(value: Array) -> str | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from cudnn_convert.graph.index import LENGTHS, PARAMS, Index, split
+from cudnn_convert.graph.index import LENGTHS, PARAMS, Index, split, walk
 from cudnn_convert.model import Part
 from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.values import Link, Network
@@ -48,34 +48,19 @@ def _lead(index: Index, tensors: Iterable[str], target: str, starts: Mapping[str
 
     A link begins where `tensors` come from.
     """
-    ends = [split(name)[0] for name in tensors]
-    leading: set[str] = set()
-    seen: set[str] = set()
-    todo = [*ends]
-    while todo:
-        op = todo.pop()
-        if op in seen or op not in index.nodes:
-            continue
-        seen.add(op)
-        if op in starts:
-            leading.add(starts[op])
-        else:
-            todo += [split(name)[0] for name in index.data_inputs(index.nodes[op])]
+    seen = index.ancestors((split(name)[0] for name in tensors), control=False, stop=starts)
     between = seen - starts.keys()
     return [
         Link(name, target, len(_on_the_way(index, between, start)))
         for start, name in starts.items()
-        if name in leading
+        if start in seen
     ]
 
 
 def _on_the_way(index: Index, between: Collection[str], start: str) -> set[str]:
     """Return the ops of `between` reached from a start."""
-    passed: set[str] = set()
-    todo = [start]
-    while todo:
-        for reader in index.consumers(todo.pop()):
-            if reader.name in between and reader.name not in passed:
-                passed.add(reader.name)
-                todo.append(reader.name)
-    return passed
+
+    def below(name: str) -> list[str]:
+        return [reader.name for reader in index.consumers(name) if reader.name in between]
+
+    return {*walk([start], below)} - {start}

@@ -27,6 +27,7 @@ from cudnn_convert.plan import Plan, RecurrencesPlan, axes, knobs, statistics
 from cudnn_convert.plan.statistics import CutGraph
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences.parameter_source import parameters_only
+from cudnn_convert.text import list_some
 
 _SHOWN: Final = 5
 #: Ops of replicas that meet, as far as `replicas` left them.
@@ -83,7 +84,8 @@ def _random(graph: Graph, index: Index, outputs: Mapping[str, str], cut: CutGrap
     if all_off and others:
         cure = knobs.remedy(all_off, cut.graph.index.nodes, "turn it off with")
         names, kinds = (
-            _list([*dict.fromkeys(items)]) for items in zip(*((n.name, n.op) for n in others), strict=True)
+            list_some([*dict.fromkeys(items)], _SHOWN)
+            for items in zip(*((n.name, n.op) for n in others), strict=True)
         )
         yield Reason(f"{names}: {_SAME}, found the random op {kinds}; {cure}", cure)
         others = []
@@ -132,7 +134,7 @@ def _dropouts(
         knob_list = off or [knobs.Knob(rate, key) for rate in dict.fromkeys(rates[int(key)])]
         cure = knobs.remedy(knob_list, names, "turn it off with")
         what = "expected no dropout at inference, found dropout that is on"
-        yield Reason(f"{_list(members)}: {what}; {cure}", cure)
+        yield Reason(f"{list_some(members, _SHOWN)}: {what}; {cure}", cure)
 
 
 def _calls_of_python(graph: Graph, cut: CutGraph | None) -> Iterator[Reason]:
@@ -144,7 +146,7 @@ def _calls_of_python(graph: Graph, cut: CutGraph | None) -> Iterator[Reason]:
         expected = (
             "expected ops that any program can run, found Python code that only the original program has"
         )
-        yield Reason(f"{_list(calls)}: {expected}; {cure}", cure)
+        yield Reason(f"{list_some(calls, _SHOWN)}: {expected}; {cure}", cure)
 
 
 def _list_calls(graph: Graph) -> list[str]:
@@ -163,16 +165,10 @@ def _without_kernel(graph: Graph, index: Index, outputs: Mapping[str, str]) -> I
         elif lacking := _lacking(node):
             nodes.setdefault((node.op, lacking), []).append(node.name)
     for (op, what), names in sorted(nodes.items()):
-        shown = _list(names)
         avoid = {name for others in nodes.values() for name in others}
         cure = subgraphs.CutFinder(index, outputs=outputs).before(names[0], avoid)
-        reason = f"{shown}: expected ops that run on a CPU, found {op}, {what}"
+        reason = f"{list_some(names, _SHOWN)}: expected ops that run on a CPU, found {op}, {what}"
         yield Reason(f"{reason}; {cure or 'choose other --outputs'}", cure)
-
-
-def _list(names: Sequence[str]) -> str:
-    others = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {others} more" if others > 0 else "")
 
 
 def _lacking(node: NodeDef) -> str:

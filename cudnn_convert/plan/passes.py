@@ -23,7 +23,7 @@ BEFORE_CUT: Final[tuple[Pass, ...]] = (replicas.reduce_replicas, inference.drop_
 def list_cpu_passes(*, carries_layouts: bool) -> tuple[Pass, ...]:
     """Return the passes for giving each op a kernel on CPUs.
 
-    `carries_layouts` is as in `plan_graph`.
+    With `carries_layouts` what follows an op that is computed channels last is computed so too.
     """
     return (
         partial(channels_last.compute_channels_last, carry=carries_layouts),

@@ -19,11 +19,30 @@ from cudnn_convert.graph.graph import Graph, extract_nodes, import_checked, prun
 from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.graph.passes import state_io, subgraphs
 from cudnn_convert.model import SERVING, Array, Model, Part, Signature
+from cudnn_convert.options import Options
 from cudnn_convert.plan import choose_outputs, notes
 from cudnn_convert.plan.notes import Spec
 
-#: What the key of a state's input gets for the output that holds its next value.
+#: What the key of a state's input gets for the output that holds its next value, and for what a sequence
+#: begins with.
 NEXT: Final = "_next"
+BEGUN: Final = "_begin"
+
+
+def claim_key(key: str, endings: Sequence[str], keys: set[str], ops_taken: set[str]) -> str:
+    """Return `key`, numbered if already taken alone or with an ending.
+
+    The names are added to both sets; `ops_taken` are in lower case.
+    """
+    number, free = 0, key
+    while (names := {free, *(free + ending for ending in endings)}) & keys or {
+        name.lower() for name in names
+    } & ops_taken:
+        number += 1
+        free = f"{key}_{number}"
+    keys |= names
+    ops_taken |= {name.lower() for name in names}
+    return free
 
 
 def with_updates(index: Index, wanted: Iterable[Spec]) -> list[Spec]:
@@ -144,28 +163,20 @@ class Request:
         return [spec.tensor for spec in self.outputs]
 
 
-def request(
-    model: Model,
-    graph: Graph,
-    *,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    constants: Sequence[str],
-    signature: str | None,
-) -> Request:
+def request(model: Model, graph: Graph, options: Options) -> Request:
     """Resolve the flags. Raises UsageError, AmbiguousSourceError, UnsupportedModelError."""
     index = graph.index
-    given, wanted, ends, choice = _choose_parts(model, graph, inputs, outputs, signature)
+    given, wanted, ends, choice = _choose_parts(model, graph, options)
     ends = with_updates(index, ends)
     names = [spec.tensor for spec in ends]
     writes = {name: split(name)[0] for name in names if recurrent_state.assignments(index, split(name)[0])}
     read = [name for name in names if name not in writes]
     subgraphs.check_tensors_exist(model.path, index, [*read, *(spec.tensor for spec in wanted)])
-    bound = _constants(model.path, graph, constants, names)
+    bound = _constants(model.path, graph, options.set, names)
     _refuse_bound(wanted, bound)
     refuse_bound(graph, names, bound)
     asked = frozenset(find_requested_states(graph, names, wanted))
-    return Request(given, tuple(wanted), tuple(ends), choice, bool(inputs), bound, writes, asked)
+    return Request(given, tuple(wanted), tuple(ends), choice, bool(options.inputs), bound, writes, asked)
 
 
 def find_unread(index: Index, request: Request) -> tuple[Spec, ...]:
@@ -178,16 +189,16 @@ def find_unread(index: Index, request: Request) -> tuple[Spec, ...]:
 
 
 def _choose_parts(
-    model: Model, graph: Graph, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
+    model: Model, graph: Graph, options: Options
 ) -> tuple[tuple[Part, ...], list[Spec], list[Spec], choose_outputs.Choice]:
     """Return the taken signatures of the file, the inputs, the outputs, and the graph's choice.
 
     Inputs and outputs come from the flags, else from signatures, else from the graph.
     """
-    wanted_inputs = notes.parse(inputs, flag="--inputs")
-    wanted_outputs = notes.parse(outputs, flag="--outputs")
+    wanted_inputs = notes.parse(options.inputs, flag="--inputs")
+    wanted_outputs = notes.parse(options.outputs, flag="--outputs")
     _refuse_repeated(wanted_inputs)
-    given = () if wanted_outputs else _choose_signatures(model, signature)
+    given = () if wanted_outputs else _choose_signatures(model, options.signature)
     if not wanted_outputs:
         wanted_outputs = [spec for part in given for spec in _specs(part, part.signature.outputs)]
         wanted_inputs = wanted_inputs or [

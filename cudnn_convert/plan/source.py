@@ -84,20 +84,13 @@ def is_portable(model: Model, options: Options) -> bool:
     It runs on a CPU unchanged, and the format keeps its kind.
     """
     if stays_whole(model, options):
-        from cudnn_convert.recurrences import saved_functions
-
-        return not any(saved_functions.needing_gpu(meta) for meta in model.saved.meta_graphs)
+        return not needs_gpu(model)
     if not model.has_layers or _asks_for_another(options) or options.architecture is not None:
         return False
     if options.format != _own_format(model.keras, model.layers):
         return False
-    from cudnn_convert.keras import cpu_layers
-
-    is_known = layer_tree.is_model(model.layers.config)
-    keras3 = options.form.is_keras3
-    is_plain = not (
-        cpu_layers.has_cudnn(model.layers) or channels_first.find_layers(model.layers, keras3=keras3)
-    )
+    keras3, is_known = options.form.is_keras3, layer_tree.is_model(model.layers.config)
+    is_plain = not (needs_gpu(model) or channels_first.find_layers(model.layers, keras3=keras3))
     return is_known and is_plain
 
 

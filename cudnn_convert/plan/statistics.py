@@ -21,6 +21,7 @@ from cudnn_convert.graph.index import Index, NodeDef, split
 from cudnn_convert.graph.passes import batch_statistics, inference, subgraphs
 from cudnn_convert.model import Array, Model
 from cudnn_convert.plan import knobs
+from cudnn_convert.text import list_some
 
 _SHOWN: Final = 3
 
@@ -52,30 +53,28 @@ class Decision:
     notes: tuple[str, ...] = ()
 
 
-_NOTHING: Final = Decision({})
-
-
-def decide(model: Model, source: Graph, cut: CutGraph, simple: Graph, *, whole: bool) -> Decision:
+def decide(model: Model, source: Graph, cut: CutGraph, simple: Graph) -> Decision:
     """Decide on the statistics left in the graph `simple`, made of `cut`.
 
-    `source` has the assignments of training. A model that stays `whole` gets no averages: its functions do
-    not change. Raises UnsupportedModelError where the author's flag must be set.
+    `source` has the assignments of training. A model with functions gets no averages: they do not change.
+    Raises UnsupportedModelError where the author's flag must be set.
     """
     averages = moving_averages.find_averages(source.index)
     list_left = partial(batch_statistics.find_statistics, outputs=cut.outputs, known=averages)
     left = list_left(simple)
     if not left:
-        return _NOTHING
+        return Decision({})
     if flags := [name for name in cut.constants if _keeps_training(source, cut, name, list_left)]:
         words = ", ".join(f"{name}={_word(cut.constants[name])}" for name in flags)
-        kept = f"{_list(left)}: statistics of the batch, as --set {words} asks"
+        kept = f"{list_some(left, _SHOWN)}: statistics of the batch, as --set {words} asks"
         return Decision({}, frozenset(left), (f"{kept}; the answer to a row depends on the others",))
     flags_left = knobs.find_knobs(cut.graph, cut.outputs, list_left)
     if flags_left:
         cure = knobs.remedy(flags_left, source.index.nodes, "leave training mode with")
         expected = "expected batch normalisation with its moving averages, found it in training mode"
-        raise UnsupportedModelError(model.path, [Reason(f"{_list(left)}: {expected}; {cure}", cure)])
-    taken = {} if whole else _choose(simple, averages, left)
+        listed = list_some(left, _SHOWN)
+        raise UnsupportedModelError(model.path, [Reason(f"{listed}: {expected}; {cure}", cure)])
+    taken = {} if model.has_functions else _choose(simple, averages, left)
     return Decision(taken, notes=tuple(_notes(model, source.index, taken)))
 
 
@@ -114,12 +113,13 @@ def _choose(simple: Graph, averages: Mapping[str, Sequence[str]], left: Sequence
 def _notes(model: Model, index: Index, taken: Mapping[str, str]) -> Iterator[str]:
     if not taken:
         return
-    names, variables = _list([*taken]), _list([*dict.fromkeys(taken.values())])
+    names, variables = (list_some([*dict.fromkeys(each)], _SHOWN) for each in (taken, taken.values()))
     yield f"{names}: statistics of the batch, of training mode; their moving averages {variables} are taken"
     still = [name for name in dict.fromkeys(taken.values()) if _is_initial(model, index.nodes[name])]
     if still:
         yield (
-            f"{_list(still)}: all 0 or all 1, as before the first update; did training run the UPDATE_OPS?"
+            f"{list_some(still, _SHOWN)}: all 0 or all 1, as before the first update; "
+            "did training run the UPDATE_OPS?"
         )
 
 
@@ -147,8 +147,3 @@ def reasons(graph: Graph, outputs: Collection[str], asked: Collection[str]) -> I
             actual = f"a statistic of the batch ({node.op}) without a moving average"
             cure = "make it an input with --inputs, or choose other --outputs"
             yield Reason(f"{name}: {expected}, found {actual}; {cure}")
-
-
-def _list(names: Sequence[str]) -> str:
-    others = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {others} more" if others > 0 else "")

@@ -26,7 +26,7 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan import ENCODE, STREAM, Plan, Streaming, beginnings, fixed_steps, variable_states
 from cudnn_convert.plan.beginnings import Beginning
 from cudnn_convert.plan.from_weights import name_states
-from cudnn_convert.plan.requests import NEXT
+from cudnn_convert.plan.requests import BEGUN, NEXT, claim_key
 from cudnn_convert.values import EncodedTensor, StreamState
 
 #: Parts of an op's name that are no layer's: of TensorFlow's calls, branches and loops, and of Keras' cells.
@@ -35,8 +35,6 @@ _GENERIC: Final = re.compile(
     r"then|else|StatefulPartitionedCall)(_\d+)?"
 )
 _SHOWN: Final = 5
-#: What the key of a state gets for the tensor that the source begins with.
-BEGUN: Final = "_begin"
 #: Inputs of a model of which every set may be the same at all steps.
 _MOST_INPUTS: Final = 5
 _NONE: Final[Mapping[str, int]] = MappingProxyType({})
@@ -104,8 +102,7 @@ def plan_stream(plan: Plan, *, stateless: bool, form: str, flag: str = "--states
         raise UnsupportedModelError(plan.model.path, draft)
     opened, draft = _open(plan, steps, flag)
     streamed = _with_states(opened, draft, form, stateless=stateless)
-    assert streamed.streaming is not None
-    return replace(streamed, streaming=replace(streamed.streaming, whole=plan))
+    return replace(streamed, streaming=replace(streamed.stream, whole=plan))
 
 
 def _choose_draft(plan: Plan, flag: str, steps: Mapping[str, int] = _NONE) -> _Draft | list[Reason]:
@@ -249,7 +246,6 @@ def _with_states(plan: Plan, draft: _Draft, form: str, *, stateless: bool) -> Pl
         source=source,
         signature=signature,
         parts=(Part(plan.parts[0].name if is_alone else STREAM, signature),),
-        flags=plan.flags,
         streaming=streaming,
         serving=plan if stateless else None,
     )
@@ -367,7 +363,7 @@ def _name_states(
     states = []
     for recurrence, layer in zip(recurrences, layer_names(recurrences), strict=True):
         for kind in "hc" if recurrence.sizes.mode is Mode.LSTM else "h":
-            key = _free(f"{layer}_{kind}", (NEXT, BEGUN), taken_keys, taken_ops)
+            key = claim_key(f"{layer}_{kind}", (NEXT, BEGUN), taken_keys, taken_ops)
             names = {"key": key, "next_key": key + NEXT, "start": f"{key}:0", "end": f"{key}{NEXT}:0"}
             names["begin"] = f"{key}{BEGUN}:0"
             states.append(StreamState.of(recurrence, kind, time_major=recurrence.time_major, **names))
@@ -379,21 +375,8 @@ def _name_encoded(name: str, taken_keys: set[str], taken_ops: set[str]) -> Encod
     op, k = split(name)
     scopes = [part for part in op.split("/") if not _GENERIC.fullmatch(part)] or ["encoded"]
     plain = re.sub(r"\W", "_", "_".join(scopes)) + (f"_{k}" if k else "")
-    key = _free(plain, (), taken_keys, taken_ops)
+    key = claim_key(plain, (), taken_keys, taken_ops)
     return EncodedTensor(key, name, f"{key}:0")
-
-
-def _free(key: str, endings: Sequence[str], keys: set[str], ops_taken: set[str]) -> str:
-    """Return `key`, numbered if already taken alone or with an ending."""
-    number, free = 0, key
-    while (names := {free, *(free + ending for ending in endings)}) & keys or {
-        name.lower() for name in names
-    } & ops_taken:
-        number += 1
-        free = f"{key}_{number}"
-    keys |= names
-    ops_taken |= {name.lower() for name in names}
-    return free
 
 
 def layer_names(recurrences: Sequence[Recurrence]) -> list[str]:
@@ -492,11 +475,10 @@ def _cut_behind(plan: Plan, tensor: str, lead: str) -> Remedy | None:
 
 
 def _notes(plan: Plan, source: Plan, form: str, *, stateless: bool) -> Iterator[str]:
-    streaming = plan.streaming
-    assert streaming is not None
+    streaming = plan.stream
     listed = ", ".join(state.key for state in streaming.states)
     begin = f"signature {STREAM} takes" if stateless else "the model takes"
-    how = beginnings.describe_begin(plan, form)
+    how = beginnings.describe_begin(streaming, form)
     own = f", as {source.parts[0].name} does" if stateless and how.endswith("zeros") else ""
     yield f"states: {begin} {listed} and gives what each is after the last step as ...{NEXT}; {how}{own}"
     if streaming.encode is not None:

@@ -19,11 +19,9 @@ from cudnn_convert.graph.index import split, unique
 from cudnn_convert.graph.passes.state_io import Carried
 from cudnn_convert.model import Signature
 from cudnn_convert.plan import Plan
-from cudnn_convert.plan.requests import NEXT
+from cudnn_convert.plan.requests import BEGUN, NEXT, claim_key
 from cudnn_convert.values import VariableState
 
-#: What the key of a state gets for the output that has what a sequence begins with.
-_BEGIN: Final = "_begin"
 #: A state of a layer of Keras: as `keras/trace.py` names it, or as tf_keras does.
 _TRACED: Final = re.compile(r"(.+)/state_(h|c|\d+)")
 _VARIABLE: Final = re.compile(r"(.+)/Variable(?:_\d+)?")
@@ -42,8 +40,9 @@ def plan_variable_states(plan: Plan, form: str) -> Plan:
     taken |= {key for key, name in plan.signature.outputs.items() if name not in ends}
     states = []
     for state, (name, kind) in zip(carried, _name(carried), strict=True):
-        key, value = _free(name, taken), plan.model.variables[state.state.key].read()
-        begin = f"{key}{_BEGIN}" if np.any(value) else ""
+        key = claim_key(name, (NEXT, BEGUN), taken, set())
+        value = plan.model.variables[state.state.key].read()
+        begin = f"{key}{BEGUN}" if np.any(value) else ""
         states.append(VariableState(state.state.variable, kind, key, key + NEXT, value, begin))
     nodes = [*plan.graph.index.nodes, *plan.whole.index.nodes]
     constants = {
@@ -100,16 +99,6 @@ def _find_place(state: Carried, carried: Sequence[Carried]) -> tuple[str, str]:
             writes[other.state.variable] = int(called[2] or 0)
     which = sorted(writes.values()).index(writes[state.state.variable])
     return match[1], "hc"[which] if len(writes) <= len("hc") else str(which)
-
-
-def _free(name: str, taken: set[str]) -> str:
-    """Return `name`, numbered if already taken alone or with an ending."""
-    number, free = 0, name
-    while {free, free + NEXT, free + _BEGIN} & taken:
-        number += 1
-        free = f"{name}_{number}"
-    taken |= {free, free + NEXT, free + _BEGIN}
-    return free
 
 
 def _rename(signature: Signature, keys: Mapping[str, str], more: dict[str, str]) -> Signature:

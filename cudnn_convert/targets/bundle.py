@@ -76,14 +76,9 @@ def _read(names: Sequence[str], variables: Mapping[str, Tensor]) -> list[Any]:
 
 
 def _save_tensors(prefix: Path, names: Sequence[str], tensors: list[Any]) -> None:
-    with tf.device("/CPU:0"):
-        arguments = {
-            "tensor_names": tf.constant(names, tf.string),
-            "shape_and_slices": tf.constant([""] * len(names), tf.string),
-            "tensors": tensors,
-        }
-        with _as_os_error():
-            tf.raw_ops.SaveV2(prefix=str(prefix), **arguments)
+    whole = [""] * len(names)
+    with tf.device("/CPU:0"), _as_os_error():
+        tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=names, shape_and_slices=whole, tensors=tensors)
 
 
 def _tensor(array: Array) -> Any:

@@ -31,9 +31,12 @@ from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.targets import saved_model
 from cudnn_convert.targets.bundle import add_variables, write_bundle
+from cudnn_convert.text import list_some
 
 #: The producer version of TensorFlow 1.15.
 _PRODUCER: Final = 134
+#: How many keys a message lists.
+_LISTED: Final = 8
 
 
 def prepare(plan: Plan, options: Options) -> Plan:
@@ -86,12 +89,7 @@ def write(
     """
     keys = [checkpoint_key(node) for node in variable_ops(graph)]
     renamed = rename_keys({**dict.fromkeys(keys), **others}, renames)
-    tensors = [
-        name
-        for part in parts
-        for names in (part.signature.inputs, part.signature.outputs)
-        for name in names.values()
-    ]
+    tensors = [name for part in parts for name in part.signature.tensors]
     graph = rename_variables(graph, renamed, outputs=tensors)
     values = {renamed[key]: variables[key] for key in keys}
     Path(f"{prefix}.meta").write_bytes(
@@ -137,11 +135,11 @@ def rename_keys(names: Iterable[str], settings: Sequence[str]) -> dict[str, str]
         old, new = old.strip("/"), new.strip("/")
         if not equals or not old:
             raise UsageError(f"--rename: expected OLD=NEW, found {setting!r}")
-        moved = {name: _move(now, old, new) for name, now in keys.items()}
         if not any(_inside(now, old) for now in keys.values()):
-            what = f"expected OLD to be a key or a scope, found no {old} among {_some(keys)}"
+            listed = list_some(sorted(keys.values()), _LISTED)
+            what = f"expected OLD to be a key or a scope, found no {old} among {listed}"
             raise UsageError(f"--rename: {what}")
-        keys = moved
+        keys = {name: _move(now, old, new) for name, now in keys.items()}
     by_new: dict[str, str] = {}
     for name, now in keys.items():
         if not _NAME.fullmatch(now):
@@ -160,22 +158,14 @@ def _move(name: str, old: str, new: str) -> str:
     return f"{new}{name.removeprefix(old)}".strip("/") if _inside(name, old) else name
 
 
-def _some(renamed: Mapping[str, str]) -> str:
-    names = sorted(renamed.values())
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
 def rename_variables(graph: AnyGraph, renamed: Mapping[str, str], *, outputs: Collection[str]) -> Any:
     """Return a copy of `graph` with the variables' keys and op names from `renamed`.
 
     A variable that is one of the tensors `outputs` also stays fetchable under its old name. Raises UsageError
     where another op has the new name.
     """
-    names_by_op = {node.name: renamed[checkpoint_key(node)] for node in variable_ops(graph)}
-    ops = {
-        node.name: names_by_op[node.name] for node in variable_ops(graph) if node.name == checkpoint_key(node)
-    }
-    ops = {old: new for old, new in ops.items() if old != new}
+    keys = {node.name: checkpoint_key(node) for node in variable_ops(graph)}
+    ops = {op: renamed[key] for op, key in keys.items() if op == key and renamed[key] != key}
     fetched = {old for old in ops if f"{old}:0" in outputs}
     taken = {node.name for node in graph.node} - set(ops) | fetched
     for old, new in ops.items():
@@ -187,8 +177,8 @@ def rename_variables(graph: AnyGraph, renamed: Mapping[str, str], *, outputs: Co
         node.name = ops.get(old, old)
         for position, name in enumerate(node.input):
             node.input[position] = rename_reference(name, ops)
-        if old in names_by_op and node.attr["shared_name"].s:
-            node.attr["shared_name"].s = names_by_op[old].encode()
+        if old in keys and node.attr["shared_name"].s:
+            node.attr["shared_name"].s = renamed[keys[old]].encode()
         nodes.append(node)
         if old in fetched:
             nodes.append(node_defs.identity(old, node.name, node.attr["dtype"].type))

@@ -118,11 +118,8 @@ def _put(group: Any, listed: Sequence[tuple[str, Tensor]]) -> None:
 def _put_names(group: Any, attribute: str, names: Sequence[str]) -> None:
     """Write a list of names, split over attributes if long (keras 2.2.4 engine/saving.py)."""
     stored = np.array([name.encode("utf-8") for name in names] or [], dtype="S" if names else np.float64)
-    parts = 1
-    while any(part.nbytes > _LIMIT for part in np.array_split(stored, parts)):
-        parts += 1
-    if parts == 1:
-        group.attrs[attribute] = stored
-        return
-    for position, part in enumerate(np.array_split(stored, parts)):
-        group.attrs[f"{attribute}{position}"] = part
+    parts = [stored]
+    while any(part.nbytes > _LIMIT for part in parts):
+        parts = np.array_split(stored, len(parts) + 1)
+    for position, part in enumerate(parts):
+        group.attrs[attribute if len(parts) == 1 else f"{attribute}{position}"] = part

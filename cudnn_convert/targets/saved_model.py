@@ -16,7 +16,7 @@ TensorFlow 1 knows the collection of assets only, TensorFlow 2 reads it too).
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -32,9 +32,10 @@ from cudnn_convert.graph.graph import Graph, drop_uncalled_functions, import_gra
 from cudnn_convert.graph.index import AnyGraph, GraphDef, rename_reference, split, tensor, unique
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.lower.tensorflow.lower import Lowered, WeightForm, lower, lower_functions
-from cudnn_convert.model import SERVING, Convention, Part, Signature, Tensor
+from cudnn_convert.model import SERVING, Part, Signature, Tensor
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
+from cudnn_convert.plan.source import convention_of
 from cudnn_convert.private import tf_private
 from cudnn_convert.targets import bundle
 from cudnn_convert.values import Axis
@@ -49,8 +50,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     """Write a SavedModel into the folder `path`; a TensorFlow 2 source is repaired."""
     source = plan.model
     if source.has_functions:
-        convention = Convention(options.gate_order, options.forget_bias)
-        saved = lower_functions(source.path, source.saved, convention, lowering=lowering(options))
+        saved = lower_functions(source.path, source.saved, convention_of(options), lowering=lowering(options))
         write_repaired(path, source.path, saved, provenance=provenance, trust=options.trust)
         return ()
     lowered = lower_plan(plan, options)
@@ -120,8 +120,7 @@ def write(
     meta.meta_info_def.tags.append("serve")
     meta.meta_info_def.tensorflow_version = tf.__version__
     meta.meta_info_def.stripped_default_attrs = False
-    signatures = [part.signature for part in parts]
-    signature_ops = [split(name)[0] for signature in signatures for name in signature.tensors]
+    signature_ops = [split(name)[0] for part in parts for name in part.signature.tensors]
     called = drop_uncalled_functions(Graph.of(graph))
     _rename_case_clashes(strip_devices(called, meta.graph_def), [*signature_ops, *initializers])
     ops = session.variable_ops(meta.graph_def)
@@ -210,7 +209,12 @@ def write_repaired(folder: Path, source: Path, saved: Any, *, provenance: str, t
     `trust` a link out of the source.
     """
     _refuse_links(source, trust=trust)
-    shutil.copytree(source, folder, ignore=_ignore_rewritten(source), dirs_exist_ok=True)
+
+    def list_rewritten(inner: str, names: list[str]) -> list[str]:
+        """List the top-level files to be written anew."""
+        return [name for name in names if Path(inner) == source and name in (*_PROTOS, _FINGERPRINT)]
+
+    shutil.copytree(source, folder, ignore=list_rewritten, dirs_exist_ok=True)
     (folder / "saved_model.pb").write_bytes(saved.SerializeToString(deterministic=True))
     if (source / _FINGERPRINT).is_file():
         _write_fingerprint(folder)
@@ -252,15 +256,6 @@ def _refuse_links(source: Path, *, trust: bool) -> None:
     ]
     if reasons:
         raise UnsupportedModelError(source, reasons)
-
-
-def _ignore_rewritten(source: Path) -> Callable[[str, list[str]], list[str]]:
-    """Return the `ignore` of `copytree`: top-level files to be written anew."""
-
-    def ignore(folder: str, names: list[str]) -> list[str]:
-        return [name for name in names if Path(folder) == source and name in (*_PROTOS, _FINGERPRINT)]
-
-    return ignore
 
 
 _ASSETS: Final = "saved_model_assets"

@@ -30,7 +30,7 @@ from cudnn_convert.plan import Plan
 from cudnn_convert.report.provenance import with_pieces
 from cudnn_convert.targets import eight_bits, fused_ops
 from cudnn_convert.targets import saved_model as write_saved_model
-from cudnn_convert.text import first_line
+from cudnn_convert.text import first_line, list_some
 
 _BUILT_IN: Final = (tf.lite.OpsSet.TFLITE_BUILTINS,)
 _ALL: Final = (*_BUILT_IN, tf.lite.OpsSet.SELECT_TF_OPS)
@@ -203,6 +203,6 @@ def _reasons(error: Exception, cuts: CutFinder, more: str = "") -> list[Reason]:
 
 
 def _unknown(names: list[str], op: str, cure: Remedy | None, more: str = "") -> Reason:
-    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
     advice = ", or ".join(str(part) for part in (cure, more) if part) or _ELSE
-    return Reason(f"{names[0]}{others}: expected an op that TensorFlow Lite has, found {op}; {advice}", cure)
+    expected = f"{list_some(names, 1)}: expected an op that TensorFlow Lite has"
+    return Reason(f"{expected}, found {op}; {advice}", cure)

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.graphs import BLOB, INPUTS, PATH, UNITS, drawing, lstm, model, placeholder, v1, variable
+from support.plans import plan_graph
 from support.samples import CHOOSING, FIXTURES, REAL, STATEFUL, Fixture, fixture
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.passes import tf1_ops
 from cudnn_convert.plan import Plan, choose_outputs
-from cudnn_convert.plan.from_graph import inline_model, plan_graph
+from cudnn_convert.plan.from_graph import inline_model
 from cudnn_convert.read import read
 
 

@@ -24,6 +24,7 @@ from support.graphs import (
     v1,
     variable,
 )
+from support.plans import plan_graph
 from support.samples import REAL, fixture
 
 import cudnn_convert
@@ -31,7 +32,6 @@ from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError, UsageError
 from cudnn_convert.model import Model, Signature
 from cudnn_convert.plan import Plan
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import read
 
 W = np.array([0.25, -1.5], np.float32)

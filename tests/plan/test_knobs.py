@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.graphs import cast_dropout, drawing, floor_dropout, model, placeholder, v1, variable
+from support.plans import plan_graph
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.plan import knobs
-from cudnn_convert.plan.from_graph import plan_graph
 
 FLAG = {"flag": np.array(True)}
 

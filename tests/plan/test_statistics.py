@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 from support.batch_norm import normalise, values_of
 from support.graphs import drawing, model, placeholder, v1, variable
+from support.plans import plan_graph
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph.passes import batch_statistics
 from cudnn_convert.plan import Plan
-from cudnn_convert.plan.from_graph import plan_graph
 
 
 def planned(training: Any = True, *constants: str, changed: dict[str, Any] | None = None, **how: Any) -> Plan:
@@ -29,7 +29,7 @@ def planned(training: Any = True, *constants: str, changed: dict[str, Any] | Non
             tf.raw_ops.AssignSub(ref=other, value=value)
         tf.identity(y, "y")
     values = values_of("norm", 3) | {"other": np.ones(3, np.float32)} | (changed or {})
-    return plan_graph(model(graph, values), outputs=["y"], constants=constants, keeps_variables=False)
+    return plan_graph(model(graph, values), outputs=["y"], constants=constants, format="tflite")
 
 
 def flag() -> Any:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from properties.budget import examples
 from support.batch_norm import EPSILON, normalise, values_of
 from support.graphs import drawing, model, placeholder, v1, variable
+from support.plans import plan_graph
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import session
 from cudnn_convert.model import InMemory
-from cudnn_convert.plan.from_graph import plan_graph
 
 FLAGS: Final = ("literal", "placeholder", "default", "variable")
 
@@ -67,7 +67,7 @@ def test_a_statistic_of_the_batch_is_told_or_asked_about(case: dict[str, Any]) -
         {key: value for key, value in values.items() if key != "training" or case["flag"] == "variable"},
     )
     try:
-        plan = plan_graph(source, outputs=["y:0"], constants=constants, keeps_variables=False)
+        plan = plan_graph(source, outputs=["y:0"], constants=constants, format="tflite")
     except UnsupportedModelError as refused:
         assert not (is_set and case["set"] == "false")
         assert "batch normalisation" in str(refused) or "statistic of the batch" in str(refused)

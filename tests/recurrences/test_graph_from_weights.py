@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from recurrences.test_graphless import alone
+from support.plans import plan_graph
 
 from cudnn_convert import UsageError
 from cudnn_convert.model import PartialSizes
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import read
 from cudnn_convert.recurrences.graph_from_weights import assemble_graph
 from cudnn_convert.recurrences.graphless import SignatureOptions

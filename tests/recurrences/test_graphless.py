@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 from support.checkpoints import bundle, claimed, header
 from support.command_line import refused
+from support.plans import plan_graph
 from support.samples import GRAPHLESS, fixture
 
 from cudnn_convert import AmbiguousSourceError, UnsupportedModelError, inspect
 from cudnn_convert.model import InMemory, Mode, Model, PartialSizes, Sizes
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import dialects, read
 from cudnn_convert.recurrences import graphless
 from cudnn_convert.weights import parameter_blob

@@ -22,6 +22,7 @@ from support.graphs import (
     saved,
     variable,
 )
+from support.plans import plan_graph
 from support.samples import fixture
 from support.tiers import combinations
 
@@ -32,7 +33,6 @@ from cudnn_convert.graph.index import Index
 from cudnn_convert.lower.tensorflow.lower import lower
 from cudnn_convert.model import Array, BlobEvidence
 from cudnn_convert.plan import choose_outputs, obstacles
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import read
 from cudnn_convert.recurrences import parameter_source
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.graphs import INPUTS, UNITS, drawing, lstm, model, placeholder, variable
+from support.plans import plan_graph
 
 from cudnn_convert.model import InMemory
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read.dialects import contrib
 from cudnn_convert.recurrences import restored_blobs
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.report import Report, Verification
 from cudnn_convert.report.model_reports import of_recurrence
 from cudnn_convert.report.values import Distribution, Element, OutputReport, OverTime
 from support.graphs import tagger
+from support.plans import plan_graph
 
 OUTPUT = OutputReport(
     "scores", True, 12, 1e-7, 0.01, 1e-5, 1e-5, "float32", 0, "",

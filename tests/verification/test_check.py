@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.graphs import BLOB, UNITS, drawing, lstm, model, placeholder, saved, variable
+from support.plans import plan_graph
 
 import cudnn_convert
 from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.options import Options
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.report import Verification
 from cudnn_convert.verification import check, graph_judge, judges
 

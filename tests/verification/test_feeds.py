@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 from support.graphs import BLOB, INPUTS, UNITS, drawing, lstm, model, placeholder, resource, variable
 from support.keras3_samples import exported
+from support.plans import plan_graph
 
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError, UsageError
 from cudnn_convert.feeds.data import Data, read_calls
 from cudnn_convert.graph.index import Index
 from cudnn_convert.plan import Plan
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import read
 from cudnn_convert.verification import feeds, graph_judge, recordings
 

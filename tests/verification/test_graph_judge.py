@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from support.checkpoints import save
 from support.graphs import BLOB, UNITS, drawing, lstm, model, placeholder, resource, saved, v1, variable
+from support.plans import plan_graph
 from support.samples import fixture
 
 import cudnn_convert
@@ -19,7 +20,6 @@ from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.graph.index import Index
 from cudnn_convert.model import BlobEvidence, Checkpoint, Model
 from cudnn_convert.plan import Plan
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import read, variable_keys
 from cudnn_convert.verification import graph_judge
 

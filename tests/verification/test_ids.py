@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.graphs import BLOB, INPUTS, drawing, lstm, model, placeholder, variable
+from support.plans import plan_graph
 
 from cudnn_convert.graph.index import Index
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.verification import feeds, graph_judge, ids
 
 v1 = tf.compat.v1

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 from support.graphs import BLOB, drawing, lstm, model, placeholder, variable
 from support.op_census import VERDICTS
+from support.plans import plan_graph
 
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.verification import newer_kernels
 
 

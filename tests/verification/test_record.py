@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from support.command_line import command, copied, refused
 from support.graphs import drawing, model, placeholder, saved, v1, variable
+from support.plans import plan_graph
 from support.recorded import assert_close
 from support.samples import ROOT, Fixture, fixture
 
@@ -19,7 +20,6 @@ import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.feeds.data import Data, read_calls
 from cudnn_convert.options import Options
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.plan.make import make_plan
 from cudnn_convert.read import read
 from cudnn_convert.verification import record, recordings

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.graphs import BLOB, UNITS, drawing, lstm, model, placeholder, variable
+from support.plans import plan_graph
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.verification import check, graph_judge, recordings
 from cudnn_convert.verification.compare import Tolerance
 

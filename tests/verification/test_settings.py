@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 from support.graphs import BLOB, drawing, lstm, model, placeholder, variable
+from support.plans import plan_graph
 
 from cudnn_convert.options import Options
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.verification import effort
 from cudnn_convert.verification.graph_judge import GraphJudge
 from cudnn_convert.verification.settings import choose_seed, make_settings

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from support.graphs import BLOB, drawing, lstm, model, placeholder, variable
+from support.plans import plan_graph
 
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.verification import source_runs
 from cudnn_convert.verification.judges import Draw, RunningSource
 from cudnn_convert.verification.settings import make_settings

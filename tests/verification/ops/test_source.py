@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 from support import cases
 from support.graphs import drawing, model, placeholder, v1
+from support.plans import plan_graph
 
 from cudnn_convert.model import Mode
-from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.verification.ops.source import open_source
 
 X = np.array([[1.0, -2.0, 3.0]], np.float32)
