@@ -8,6 +8,7 @@ python/keras/layers/wrappers.py Bidirectional; tf_keras v2.21.0 src/layers/rnn.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -116,37 +117,31 @@ def _list_cells(kind: str, config: Config) -> list[tuple[str, Config]]:
 class _StackedCells:
     """Cells in a stack, with a flat list of states.
 
-    The states are cell by cell, or from the last cell on with `reversed`.
+    The states are cell by cell, or from the last cell on with `is_reversed`.
     """
 
     def __init__(self, cells: Sequence[tuple[str, Config]], weights: Sequence[Array], *, is_reversed: bool):
         self._steps: list[Step] = []
-        self._counts: list[int] = []
-        self._reversed = is_reversed
         left = [np.asarray(weight, np.float64) for weight in weights]
         for kind, config in cells:
-            make, count = _CELLS[kind]
-            own = 3 if config.get("use_bias", True) else 2
+            make, own = _CELLS[kind][0], 3 if config.get("use_bias", True) else 2
             self._steps.append(make(config, left[:own]))
-            self._counts += [count]
             left = left[own:]
         if left:
             raise UnknownError("weights")
-        order = cells[::-1] if is_reversed else cells
-        self.widths = [int(config["units"]) for kind, config in order for _ in range(_CELLS[kind][1])]
+        order = range(len(cells))[:: -1 if is_reversed else 1]
+        #: How many states each cell has, in the order of the states.
+        self._counts = {number: _CELLS[cells[number][0]][1] for number in order}
+        self.widths = [int(cells[k][1]["units"]) for k, count in self._counts.items() for _ in range(count)]
 
     def __call__(self, x: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
         """Return the last cell's output, and the new states."""
-        left, groups = [*states], []
-        for count in self._counts[::-1] if self._reversed else self._counts:
-            groups.append(left[:count])
-            left = left[count:]
-        order = groups[::-1] if self._reversed else groups
-        new = []
-        for step, own in zip(self._steps, order, strict=True):
-            new.append(step(x, own))
-            x = new[-1][0]
-        return x, [state for own in (new[::-1] if self._reversed else new) for state in own]
+        left = iter(states)
+        own = {number: [*islice(left, count)] for number, count in self._counts.items()}
+        for number, step in enumerate(self._steps):
+            own[number] = step(x, own[number])
+            x = own[number][0]
+        return x, [state for states in own.values() for state in states]
 
 
 def recur(
