@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cudnn_convert.reference.cells import UnknownError, activation
-from cudnn_convert.reference.convolutions import Array, Window, convolve, spread
+from cudnn_convert.reference.convolutions import Array, Window, convolve, prepare, spread
 
 Config = Mapping[str, Any]
 
@@ -65,11 +65,8 @@ def pool(config: Config, image: Array, *, is_average: bool) -> Array:
     strides = _per_axis(config.get("strides") or config["pool_size"], rank)
     pads = None if config["padding"] == "same" else ((0, 0),) * rank
     window = Window(strides, (1,) * rank, pads)
-    edges = [(0, 0), *window.edges(image.shape[1:-1], sizes), (0, 0)]
-    rows = np.pad(image.astype(np.float64), edges, constant_values=0 if is_average else -np.inf)
-    there = np.pad(np.ones(image.shape), edges)
-    axes = zip(rows.shape[1:-1], sizes, strides, strict=True)
-    counts = [(size - span) // stride + 1 for size, span, stride in axes]
+    rows, counts = prepare(image, sizes, window, around=0 if is_average else -np.inf)
+    there, _ = prepare(np.ones(image.shape), sizes, window)
     parts = [window.slices(offset, counts) for offset in np.ndindex(*sizes)]
     if is_average:
         total, count = (sum(each[part] for part in parts) for each in (rows, there))
