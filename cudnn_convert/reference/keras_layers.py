@@ -148,33 +148,36 @@ def _dot(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | Non
     return [first @ second]
 
 
+def _read_weights(layer: KerasLayer, shape: Sequence[int]) -> list[Array | float]:
+    """Return the factor and the summand of a normalisation, and its other weights, in a shape."""
+    left = [*layer.weights]
+    gamma = left.pop(0).reshape(shape) if layer.config.get("scale", True) else 1.0
+    beta = left.pop(0).reshape(shape) if layer.config.get("center", True) else 0.0
+    return [gamma, beta, *(np.asarray(each, np.float64).reshape(shape) for each in left)]
+
+
 def _batch_norm(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | None]) -> list[Array]:
     (x,) = inputs
-    config, left = layer.config, [*layer.weights]
+    config = layer.config
     axis = config.get("axis", -1)
     axis = axis[0] if isinstance(axis, list) and len(axis) == 1 else axis
     if not isinstance(axis, int) or config.get("renorm") or config.get("virtual_batch_size"):
         raise UnknownError("axis, renorm or virtual_batch_size")
-    gamma = left.pop(0) if config.get("scale", True) else 1.0
-    beta = left.pop(0) if config.get("center", True) else 0.0
-    mean, variance = left
+    shape = [-1 if k == axis % x.ndim else 1 for k in range(x.ndim)]
+    gamma, beta, mean, variance = _read_weights(layer, shape)
     epsilon = float(config["epsilon"])
     rows = {4: "epsilon_of_cudnn", 5: "epsilon_of_cudnn_in_films"}
     if layer.has(rows.get(x.ndim, "")) and axis % x.ndim in (1, x.ndim - 1):
         epsilon = max(epsilon, _EPSILON)
-    shape = [-1 if k == axis % x.ndim else 1 for k in range(x.ndim)]
-    of_axis = [np.reshape(np.asarray(each, np.float64), shape) for each in (mean, variance)]
-    gamma, beta = (np.reshape(each, shape) if np.ndim(each) else each for each in (gamma, beta))
-    return [(x - of_axis[0]) / np.sqrt(of_axis[1] + epsilon) * gamma + beta]
+    return [(x - mean) / np.sqrt(variance + epsilon) * gamma + beta]
 
 
 def _layer_norm(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | None]) -> list[Array]:
-    x, config, left = inputs[0].astype(np.float64), layer.config, [*layer.weights]
+    x, config = inputs[0].astype(np.float64), layer.config
     axis = config.get("axis", -1)
     axes = tuple(each % x.ndim for each in ([axis] if isinstance(axis, int) else axis))
     shape = [size if k in axes else 1 for k, size in enumerate(x.shape)]
-    gamma = left.pop(0).reshape(shape) if config.get("scale", True) else 1.0
-    beta = left.pop(0).reshape(shape) if config.get("center", True) else 0.0
+    gamma, beta = _read_weights(layer, shape)
     if config.get("rms_scaling"):
         raise UnknownError("rms_scaling")
     centered = x - x.mean(axis=axes, keepdims=True)
@@ -183,13 +186,12 @@ def _layer_norm(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Arra
 
 
 def _group_norm(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | None]) -> list[Array]:
-    x, config, left = inputs[0].astype(np.float64), layer.config, [*layer.weights]
+    x, config = inputs[0].astype(np.float64), layer.config
     if config.get("axis", -1) not in (-1, x.ndim - 1):
         raise UnknownError("axis")
     channels = x.shape[-1]
     count = channels if config["groups"] == -1 else int(config["groups"])
-    gamma = left.pop(0) if config.get("scale", True) else 1.0
-    beta = left.pop(0) if config.get("center", True) else 0.0
+    gamma, beta = _read_weights(layer, [-1])
     groups = x.reshape(len(x), -1, count, channels // count)
     shares = np.ones(groups.shape)
     if masks[0] is not None and not layer.has("group_normalization_without_mask"):
