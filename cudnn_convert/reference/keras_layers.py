@@ -8,39 +8,18 @@ Sources: keras v2.2.4, v2.3.1; tf_keras v2.21.0 src/layers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from cudnn_convert.reference import images
-from cudnn_convert.reference.cells import Array, Config, UnknownError, activation, recur
+from cudnn_convert.reference.cells import Array, KerasLayer, UnknownError, activation, recur
 
 #: What a masked value of a Softmax has added to it (tf_keras v2.21.0 src/layers/activation/softmax.py).
 _MASKED: Final = -1e9
 #: cuDNN's least epsilon of a normalisation.
 _EPSILON: Final = 1.001e-5
-
-
-@dataclass(frozen=True, slots=True)
-class KerasLayer:
-    """A layer, as class, config and weights.
-
-    `weights` are in the order of Keras. `differences` are names of keras/config/differences.py, `wrapper` is
-    the class of the layer that has this one inside.
-    """
-
-    kind: str
-    config: Config
-    weights: Sequence[Array]
-    differences: frozenset[str] = frozenset()
-    wrapper: str = ""
-
-    def has(self, difference: str) -> bool:
-        """Return True if the layer computes as the older Keras of a difference."""
-        return difference in self.differences
 
 
 #: The layer, its inputs, and their masks: the outputs.
@@ -73,18 +52,6 @@ def passes_mask(layer: KerasLayer) -> bool | None:
     if layer.kind in ("Softmax", "LayerNormalization", "BatchNormalization", "GroupNormalization"):
         return True
     return None
-
-
-def _recur(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | None]) -> list[Array]:
-    return recur(
-        layer.kind,
-        layer.config,
-        layer.weights,
-        inputs,
-        masks[0],
-        differences=layer.differences,
-        wrapper=layer.wrapper,
-    )
 
 
 def _time_distributed(
@@ -256,22 +223,11 @@ def _of_image(equation: Callable[[KerasLayer, Array], Array], rank: int) -> _Equ
     return channels_last
 
 
-def _transpose_convolution(layer: KerasLayer, image: Array) -> Array:
-    return images.transpose_convolution(layer.config, layer.weights, image, layer.differences)
-
-
-def _resize(layer: KerasLayer, image: Array) -> Array:
-    return images.resize(layer.config, image, layer.differences)
-
-
-def _pool(layer: KerasLayer, image: Array, *, is_average: bool) -> Array:
-    return images.pool(layer.config, image, is_average=is_average)
-
-
+_POOLS: Final = ("Average", "Max")
 #: The equation of each class.
 EQUATIONS: Final[Mapping[str, _Equation]] = MappingProxyType(
     {
-        **dict.fromkeys(("SimpleRNN", "LSTM", "GRU", "RNN"), _recur),
+        **dict.fromkeys(("SimpleRNN", "LSTM", "GRU", "RNN"), recur),
         "TimeDistributed": _time_distributed,
         "Dense": _dense,
         "Softmax": _softmax,
@@ -282,9 +238,8 @@ EQUATIONS: Final[Mapping[str, _Equation]] = MappingProxyType(
         "LayerNormalization": _layer_norm,
         "GroupNormalization": _group_norm,
         "MultiHeadAttention": _attend,
-        "UpSampling2D": _of_image(_resize, 2),
-        **{f"Conv{rank}DTranspose": _of_image(_transpose_convolution, rank) for rank in (2, 3)},
-        **{f"AveragePooling{rank}D": _of_image(partial(_pool, is_average=True), rank) for rank in (1, 2, 3)},
-        **{f"MaxPooling{rank}D": _of_image(partial(_pool, is_average=False), rank) for rank in (1, 2, 3)},
+        "UpSampling2D": _of_image(images.resize, 2),
+        **{f"Conv{rank}DTranspose": _of_image(images.transpose_convolution, rank) for rank in (2, 3)},
+        **{f"{kind}Pooling{rank}D": _of_image(images.pool, rank) for kind in _POOLS for rank in (1, 2, 3)},
     }
 )
