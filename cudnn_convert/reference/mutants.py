@@ -151,14 +151,11 @@ def _alter_products(
 
 
 def _same(gates: Gates, second: Gates) -> bool:
-    groups = [
-        (gates.recurrent_kernel, second.recurrent_kernel),
-        (gates.bias, second.bias),
-        (gates.recurrent_bias, second.recurrent_bias),
-    ]
-    if gates.kernel is not None and second.kernel is not None:
-        groups.append((gates.kernel, second.kernel))
-    return all(np.array_equal(*pair) for group in groups for pair in zip(*group, strict=True))
+    stored, other = (
+        [*(each.kernel or ()), *each.recurrent_kernel, *each.bias, *each.recurrent_bias]
+        for each in (gates, second)
+    )
+    return all(map(np.array_equal, stored, other))
 
 
 class WeightEffects:
