@@ -89,14 +89,14 @@ class Comparer:
     def _compare_layouts(self, pair: Pair) -> str:
         """Describe the difference of two roots with possibly reordered axes, or return ""."""
         try:
-            match = self._layouts.match(pair) if self._layouts else None
+            pairs = self._layouts.match(pair) if self._layouts else None
         except DifferentError as difference:
             return str(difference)
         except KeyError as missing:
             return f"the artifact has no {missing.args[0]}"
-        if match is None:
+        if pairs is None:
             return self._difference(*pair[:2])
-        self._todo += match.pairs
+        self._todo += pairs
         name = split(pair[0])[0]
         (self.alike.constants if self.source.is_constant(pair[0]) else self.alike.nodes).add(name)
         return ""
