@@ -27,10 +27,9 @@ from cudnn_convert.verification.ops.moved_ops import Pair, list_moved
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Two different tensors, of the source and of the artifact, and the difference."""
+    """A tensor of the source, or a part of the file, and the difference of the artifact."""
 
     source: str
-    artifact: str
     what: str
 
 
@@ -69,8 +68,7 @@ class Comparer:
                 if self._layouts:
                     pair = self._layouts.strip(pair, self._pass)
             except KeyError as missing:
-                what = f"the artifact has no {missing.args[0]}"
-                self.alike.mismatches.append(Mismatch(of_source, of_artifact, what))
+                self.alike.mismatches.append(Mismatch(of_source, f"the artifact has no {missing.args[0]}"))
                 continue
             if pair in self._seen:
                 continue
@@ -78,7 +76,7 @@ class Comparer:
             if not pair[2]:
                 self.alike.pairs.add(pair[:2])
             if what := self._compare_layouts(pair):
-                self.alike.mismatches.append(Mismatch(*pair[:2], what))
+                self.alike.mismatches.append(Mismatch(pair[0], what))
 
     def _pass(self, root: str) -> None:
         """Count a transposition of the source, and the constant of the transposition."""
