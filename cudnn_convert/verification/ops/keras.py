@@ -82,8 +82,7 @@ class KerasTensorFile:
 
     def read_cuts(self) -> StoredCuts | None:
         """Read the statement about shared tensors stored in the file, if any."""
-        text = (_read_metadata if self._is_keras3 else _read_dataset)(self._path)
-        return None if text is None else StoredCuts.parse(text)
+        return StoredCuts.parse((_read_metadata if self._is_keras3 else _read_dataset)(self._path))
 
     def write_cuts(self, cuts: StoredCuts) -> None:
         """Store the map from layer outputs to the source's tensors in the file."""

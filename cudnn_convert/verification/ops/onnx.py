@@ -112,8 +112,8 @@ class OnnxTensorFile:
 
     def read_cuts(self) -> StoredCuts | None:
         """Read the statement about shared tensors stored in the file, if any."""
-        texts = [entry.value for entry in self.model.metadata_props if entry.key == CUTS_KEY]
-        return StoredCuts.parse(texts[-1]) if texts else None
+        metadata = {entry.key: entry.value for entry in self.model.metadata_props}
+        return StoredCuts.parse(metadata.get(CUTS_KEY))
 
     def write_cuts(self, cuts: StoredCuts) -> None:
         """Store the map to the source's tensors in the file.

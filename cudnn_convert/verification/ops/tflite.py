@@ -157,8 +157,7 @@ class TfliteTensorFile:
 
     def read_cuts(self) -> StoredCuts | None:
         """Read the statement about shared tensors stored in the file, if any."""
-        text = self._model.read_metadata(CUTS_KEY.encode())
-        return None if text is None else StoredCuts.parse(text)
+        return StoredCuts.parse(self._model.read_metadata(CUTS_KEY.encode()))
 
     def write_cuts(self, cuts: StoredCuts) -> None:
         """Store the map to the source's tensors in the file."""
