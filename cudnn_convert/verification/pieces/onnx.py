@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import external_data_helper, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.onnx import open_session, subgraphs_of
@@ -111,16 +111,10 @@ def _cut(model: Any, node: Any, constants: Mapping[str, Any], folder: Path) -> A
 
 def _constant(tensor: Any, folder: Path, name: str) -> Any:
     """Copy a constant as float32, under a given name."""
-    tensor_proto = onnx.TensorProto()
-    tensor_proto.CopyFrom(tensor)
-    if external_data_helper.uses_external_data(tensor_proto):
-        external_data_helper.load_external_data_for_tensor(tensor_proto, str(folder))
-        tensor_proto.ClearField("external_data")
-        tensor_proto.data_location = onnx.TensorProto.DEFAULT
-    if tensor_proto.data_type != _FLOAT:
-        return numpy_helper.from_array(numpy_helper.to_array(tensor_proto).astype(np.float32), name)
-    tensor_proto.name = name
-    return tensor_proto
+    copied = onnx.TensorProto()
+    copied.CopyFrom(tensor)  # what lies in another file is read into it
+    value = numpy_helper.to_array(copied, str(folder)).astype(np.float32, copy=False)
+    return numpy_helper.from_array(value, name)
 
 
 def _asking(cut: Any) -> Any:
