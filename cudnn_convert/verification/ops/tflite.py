@@ -64,21 +64,14 @@ class TfliteTensorFile:
         return {name: index for name, (index, *others) in places.items() if not others}
 
     @cached_property
-    def _makers(self) -> dict[str, Any]:
-        makers = tflite.makers_of(self._graph)
-        return {name: makers[index] for name, index in self._places.items() if index in makers}
+    def _makers(self) -> dict[int, Any]:
+        return tflite.makers_of(self._graph)
 
     @cached_property
     def tensors(self) -> list[str]:
         """The names of all operator outputs of types known to NumPy."""
-        return [name for name in self._makers if self._is_number(self._graph.tensors[self._places[name]])]
-
-    def _is_number(self, tensor: Any) -> bool:
-        try:
-            self._model.dtype(tensor)
-        except LookupError:
-            return False
-        return True
+        made = {name: self._graph.tensors[k] for name, k in self._places.items() if k in self._makers}
+        return [name for name, tensor in made.items() if tensor.type in tflite.TYPES]
 
     def list_namesakes(self, name: str) -> list[str]:
         """Return the source's tensors of possibly equal value; some may be absent."""
@@ -99,10 +92,9 @@ class TfliteTensorFile:
         The leaves are the tensors whose values the sink is computed from.
         """
         ends = {self._places[name] for name in cuts}
-        makers = tflite.makers_of(self._graph)
         is_recurrent, leaves, seen, todo = False, set[str](), set[int](), [self._places[sink]]
         while todo:
-            op = makers.get(index := todo.pop())
+            op = self._makers.get(index := todo.pop())
             if op is None:
                 leaves.update([self._name(index)] if self._is_fed(index) else [])
                 continue
@@ -131,10 +123,9 @@ class TfliteTensorFile:
         for name in cuts:
             fed[self._places[name]] = len(alone.tensors)
             alone.tensors.append(copy.copy(self._graph.tensors[self._places[name]]))
-        makers = tflite.makers_of(self._graph)
         inputs, live, todo = set[int](), set[int](), [self._places[name] for name in names]
         while todo:
-            op = makers.get(index := todo.pop())
+            op = self._makers.get(index := todo.pop())
             if op is None:
                 inputs |= {index} if self._is_fed(index) else set()
             elif id(op) not in live:

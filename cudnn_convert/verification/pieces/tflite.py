@@ -30,7 +30,8 @@ from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Pie
 
 _KEY: Final = b"cudnn_convert"
 OPS: Final = schema.BuiltinOperator
-_TYPES: Final = {
+#: The types of NumPy, by those of the file's schema.
+TYPES: Final = {
     getattr(schema.TensorType, name.upper()): np.dtype(name)
     for name in ("float32", "float64", "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
 }
@@ -87,11 +88,11 @@ class TfliteModel:
 
     def dtype(self, tensor: Any) -> np.dtype[Any]:
         """Return the type of a tensor. Raises LookupError for types outside NumPy."""
-        if tensor.type not in _TYPES:
+        if tensor.type not in TYPES:
             raise LookupError(
                 f"the artifact has {tensor.name.decode()}, which is neither a number nor a bool"
             )
-        return _TYPES[tensor.type]
+        return TYPES[tensor.type]
 
     def constant(self, tensor: Any) -> Array:
         """Return the value of a tensor stored in the file."""
