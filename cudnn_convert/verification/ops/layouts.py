@@ -286,10 +286,10 @@ class LayoutComparer:
             gone, places = ([*node.attr["squeeze_dims"].list.i] for node in (mine, theirs))
             keeps = False
         else:
-            values = [self._value(graph, node, 1) for graph, node in self._both(mine, theirs)]
-            if values[0] is None or values[1] is None:
+            wanted, given = self._values(mine, theirs, 1)
+            if wanted is None or given is None:
                 return None
-            gone, places = ([int(axis) for axis in np.ravel(value)] for value in values if value is not None)
+            gone, places = ([int(axis) for axis in np.ravel(value)] for value in (wanted, given))
             keeps = mine.attr["keep_dims"].b if "keep_dims" in mine.attr else False
         if not order and gone == places:
             return None
@@ -311,7 +311,7 @@ class LayoutComparer:
 
         Returns the pair behind rows that are no constants.
         """
-        wanted, given = (self._value(graph, node, position) for graph, node in self._both(mine, theirs))
+        wanted, given = self._values(mine, theirs, position)
         if wanted is not None and given is not None:
             expected = wanted[[*order]] if len(wanted) == len(order) else wanted
             if not np.array_equal(expected, given):
@@ -332,9 +332,9 @@ class LayoutComparer:
         return [(source, self._artifact.index.data_inputs(node)[0], ())]
 
     def _axis(self, mine: NodeDef, theirs: NodeDef, position: int, order: Order) -> None:
-        wanted, given = (self._value(graph, node, position) for graph, node in self._both(mine, theirs))
-        is_known = wanted is not None and given is not None
-        if not is_known or order[int(given) % len(order)] != int(wanted) % len(order):  # type: ignore[arg-type]
+        wanted, given = self._values(mine, theirs, position)
+        rank = len(order)
+        if wanted is None or given is None or order[int(given) % rank] != int(wanted) % rank:
             raise DifferentError(f"expected axis {wanted} of {mine.name}, found {given}")
 
     def _blocks(self, mine: NodeDef, theirs: NodeDef, order: Order) -> None:
@@ -343,13 +343,12 @@ class LayoutComparer:
         For axes that are not listed they are 1 and 0.
         """
         for position, missing in ((1, 1), (2, 0)):
-            values = [self._value(graph, node, position) for graph, node in self._both(mine, theirs)]
-            if values[0] is None or values[1] is None:
+            wanted, given = self._values(mine, theirs, position)
+            if wanted is None or given is None:
                 raise DifferentError(f"expected constants that {mine.name} reads, found none")
             rows = [
                 np.concatenate([each, np.full((len(order) - 1 - len(each), *each.shape[1:]), missing)])
-                for each in values
-                if each is not None
+                for each in (wanted, given)
             ]
             if order[0] != 0 or not np.array_equal(rows[0][[axis - 1 for axis in order[1:]]], rows[1]):
                 raise DifferentError(f"expected the blocks of {mine.name} in order {[*order]}, found others")
@@ -360,14 +359,14 @@ class LayoutComparer:
         if what := tell_apart(self._source.form(mine), self._artifact.form(theirs), mine.name, aside):
             raise DifferentError(what)
 
-    def _both(self, mine: NodeDef, theirs: NodeDef) -> list[tuple[TensorGraph, NodeDef]]:
-        return [(self._source, mine), (self._artifact, theirs)]
-
     def _inputs(self, mine: NodeDef, theirs: NodeDef) -> list[tuple[str, str]]:
-        wanted, given = (graph.index.data_inputs(node) for graph, node in self._both(mine, theirs))
+        wanted, given = self._source.index.data_inputs(mine), self._artifact.index.data_inputs(theirs)
         if len(wanted) != len(given):
             raise DifferentError(f"expected {len(wanted)} inputs of {mine.name}, found {len(given)}")
         return [*zip(wanted, given, strict=True)]
+
+    def _values(self, mine: NodeDef, theirs: NodeDef, position: int) -> tuple[Array | None, Array | None]:
+        return self._value(self._source, mine, position), self._value(self._artifact, theirs, position)
 
     def _value(self, graph: TensorGraph, node: NodeDef, position: int) -> Array | None:
         """Return the value of a small constant input."""
