@@ -391,14 +391,10 @@ class Asking:
                     self._note_failure(style, root, first_line(cause))
                 return {}
             half = len(sinks) // 2 if len(opened) == len(sinks) else len(sinks)
-            parts = [sinks[:half], sinks[half:]]
-            return {
-                name: value
-                for part in parts
-                for name, value in self._answer_artifact(
-                    style, part, given, tuple(name for name, _ in part)
-                ).items()
-            }
+            answered: dict[str, Array] = {}
+            for part in (sinks[:half], sinks[half:]):
+                answered |= self._answer_artifact(style, part, given, tuple(name for name, _ in part))
+            return answered
 
     def _note_failure(self, style: str, root: str, reason: str) -> None:
         """Note a failure of a region in the artifact, where the source succeeds.
