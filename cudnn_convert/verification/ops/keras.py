@@ -25,7 +25,7 @@ from cudnn_convert.formats import CUTS_KEY, FORMATS
 from cudnn_convert.model import Array, Part
 from cudnn_convert.private import tf_private
 from cudnn_convert.verification.ops.models import StoredCuts
-from cudnn_convert.verification.pieces.keras import calling, reset_states
+from cudnn_convert.verification.pieces.keras import reset_states, set_attributes
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 #: What the name of an output begins with that no layer gives.
@@ -175,7 +175,7 @@ class _Notes:
             for name, layer, call in self._layers:
                 if getattr(layer, "stateful", False) and hasattr(layer, "states"):
                     reset_states(layer)
-                stack.enter_context(calling(layer, partial(self._call, name, call, [0])))
+                stack.enter_context(set_attributes(layer, {"call": partial(self._call, name, call, [0])}))
             answers = self._runner.call_eagerly(feed)
         return self._noted, answers
 

@@ -49,8 +49,8 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
         return Pieces(tuple(_list_layers(artifact, recurrences)))
     layers, reasons = layers_of(artifact, recurrences)
     known = [(own, *layers[own.node]) for own in recurrences if own.node in layers]
-    cuts = (
-        Piece(own.node, (0,), name, _asking(_set_up_call(layer)(layer.call), own), lengths=False)
+    cuts = (  # what sets attributes decorates the function: they are set at every call of it
+        Piece(own.node, (0,), name, _asking(set_attributes(layer, _CALLED)(layer.call), own), lengths=False)
         for own, name, layer in known
     )
     return Pieces(tuple(cuts), reasons)
@@ -126,19 +126,6 @@ def _recurrent(layer: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
         yield from _recurrent(inner, (*path, layer.name))
 
 
-@contextmanager
-def _set_up_call(layer: Any) -> Iterator[None]:
-    """Set a layer up for a call, and restore the layer afterwards."""
-    before = {name: getattr(layer, name) for name in _CALLED if hasattr(layer, name)}
-    try:
-        for name in before:
-            setattr(layer, name, _CALLED[name])
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(layer, name, value)
-
-
 def runner(artifact: Artifact) -> RunGlue:
     """Return a function for runs of a model with recurrences as layers."""
     plan = artifact.plan
@@ -158,7 +145,7 @@ def runner(artifact: Artifact) -> RunGlue:
             stack.enter_context(tf_private.eager_mode())  # the judge's own graph stands open
             for name, layer in dict(layers.values()).items():
                 reset_states(layer)
-                stack.enter_context(calling(layer, given.of(name, layer)))
+                stack.enter_context(set_attributes(layer, {"call": given.of(name, layer)}))
             for run in passes:
                 given.begin([(layers[call.node][0], call) for call in run.calls])
                 try:
@@ -284,11 +271,13 @@ def reset_states(layer: Any) -> None:
 
 
 @contextmanager
-def calling(layer: Any, call: Callable[..., Any]) -> Iterator[None]:
-    """Replace a layer's `call`, and restore the `call` afterwards."""
-    before = layer.call
+def set_attributes(layer: Any, values: Mapping[str, Any]) -> Iterator[None]:
+    """Set the attributes that a layer has, and restore them afterwards."""
+    before = {name: getattr(layer, name) for name in values if hasattr(layer, name)}
     try:
-        layer.call = call
+        for name in before:
+            setattr(layer, name, values[name])
         yield
     finally:
-        layer.call = before
+        for name, value in before.items():
+            setattr(layer, name, value)
