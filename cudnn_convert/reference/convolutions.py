@@ -49,7 +49,10 @@ class Window:
 def prepare(
     image: Array, sizes: Sequence[int], window: Window, *, around: float = 0
 ) -> tuple[Array, list[int]]:
-    """Return the image padded with `around`, and the counts of window places along each axis."""
+    """Return the padded image, and the counts of window places along each axis.
+
+    `around` is the padding's value.
+    """
     edges = [(0, 0), *window.edges(image.shape[1:-1], sizes), (0, 0)]
     padded = np.pad(image.astype(np.float64), edges, constant_values=around)
     spans = [(places - 1) * dilation + 1 for places, dilation in zip(sizes, window.dilations, strict=True)]

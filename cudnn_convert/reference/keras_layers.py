@@ -116,7 +116,7 @@ def _dot(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | Non
 
 
 def _read_weights(layer: KerasLayer, shape: Sequence[int]) -> list[Array | float]:
-    """Return the factor and the summand of a normalisation, and its other weights, in a shape."""
+    """Return the factor, the summand and the remaining weights of a normalisation, reshaped."""
     left = [*layer.weights]
     gamma = left.pop(0).reshape(shape) if layer.config.get("scale", True) else 1.0
     beta = left.pop(0).reshape(shape) if layer.config.get("center", True) else 0.0

@@ -196,7 +196,7 @@ class WeightEffects:
             self._raise("recurrent kernel", gate, effects, first.h)
 
     def _effects(self, before: tuple[F64, F64], after: tuple[F64, F64], atol: float, rtol: float) -> F64:
-        """Return the change of an answer per unit of a gate's sum, in tolerances `[batch, units]`.
+        """Return the change per unit of a gate's sum, in tolerances `[batch, units]`.
 
         The change is a first-order estimate.
         """

@@ -74,7 +74,7 @@ _READ: Final = {"ReverseV2": 1, "Transpose": 1, "Reshape": 1, "ExpandDims": 1}
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The source's nodes behind a tensor, the op of each, and the tensors read by the nodes."""
+    """The source's nodes behind a tensor, with ops, and the tensors read by the nodes."""
 
     sink: str
     nodes: frozenset[str]

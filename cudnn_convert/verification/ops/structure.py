@@ -27,7 +27,7 @@ from cudnn_convert.verification.ops.moved_ops import Pair, list_moved
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A tensor of the source, or a part of the file, and the difference of the artifact."""
+    """A part of the source, and the difference of the artifact."""
 
     source: str
     what: str

@@ -71,8 +71,8 @@ class TfliteTensorFile:
     @cached_property
     def tensors(self) -> list[str]:
         """The names of all operator outputs of types known to NumPy."""
-        made = {name: self._graph.tensors[k] for name, k in self._places.items() if k in self._makers}
-        return [name for name, tensor in made.items() if tensor.type in tflite.TYPES]
+        tensors = {name: self._graph.tensors[k] for name, k in self._places.items() if k in self._makers}
+        return [name for name, tensor in tensors.items() if tensor.type in tflite.TYPES]
 
     def list_namesakes(self, name: str) -> list[str]:
         """Return the source's tensors of possibly equal value; some may be absent."""
@@ -110,9 +110,9 @@ class TfliteTensorFile:
             return [int(read) for read in reads if read >= 0 and int(read) not in ends]
 
         reached = {*walk(sinks, onward)}
-        made = [self._makers[index] for index in reached if index in self._makers]
+        operators = [self._makers[index] for index in reached if index in self._makers]
         inputs = {index for index in reached if index not in self._makers and self._is_fed(index)}
-        return {id(op): op for op in made}, inputs
+        return {id(op): op for op in operators}, inputs
 
     def _is_fed(self, index: int) -> bool:
         """Return True if a tensor without a maker is an input of the file."""

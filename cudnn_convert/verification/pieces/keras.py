@@ -272,7 +272,7 @@ def reset_states(layer: Any) -> None:
 
 @contextmanager
 def set_attributes(layer: Any, values: Mapping[str, Any]) -> Iterator[None]:
-    """Set the attributes that a layer has, and restore them afterwards."""
+    """Set the present attributes of a layer, and restore the layer afterwards."""
     before = {name: getattr(layer, name) for name in values if hasattr(layer, name)}
     try:
         for name in before:

@@ -363,7 +363,7 @@ def _ask(parts: Sequence[_LayerModel | _FusedModel], asked: PieceInputs) -> Answ
 def _ask_in_portions(
     part: _LayerModel | _FusedModel, x: Array, states: Sequence[Array], lengths: Array
 ) -> list[Array]:
-    """Ask a direction, with as many rows at once as it takes."""
+    """Ask a direction in portions of the accepted number of rows."""
     batch = part.rows or x.shape[1]
     answers = [
         part.ask(x[:, k : k + batch], [state[k : k + batch] for state in states], lengths[k : k + batch])
