@@ -8,6 +8,8 @@ python/keras/layers/wrappers.py Bidirectional; tf_keras v2.21.0 src/layers/rnn.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,6 +19,26 @@ Array = np.ndarray[Any, Any]
 Config = Mapping[str, Any]
 #: `(x, states) -> states`, the first of which is what the cell gives.
 Step = Callable[[Array, Sequence[Array]], list[Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class KerasLayer:
+    """A layer, as class, config and weights.
+
+    `weights` are in the order of Keras. `differences` are names of keras/config/differences.py, `wrapper` is
+    the class of the layer that has this one inside.
+    """
+
+    kind: str
+    config: Config
+    weights: Sequence[Array]
+    differences: frozenset[str] = frozenset()
+    wrapper: str = ""
+
+    def has(self, difference: str) -> bool:
+        """Return True if the layer computes as the older Keras of a difference."""
+        return difference in self.differences
+
 
 #: The functions that a layer names.
 ACTIVATIONS: Final[Mapping[str, Callable[[Array], Array]]] = MappingProxyType(
@@ -116,71 +138,56 @@ def _list_cells(kind: str, config: Config) -> list[tuple[str, Config]]:
 class _StackedCells:
     """Cells in a stack, with a flat list of states.
 
-    The states are cell by cell, or from the last cell on with `reversed`.
+    The states are cell by cell, or from the last cell on with `is_reversed`.
     """
 
     def __init__(self, cells: Sequence[tuple[str, Config]], weights: Sequence[Array], *, is_reversed: bool):
         self._steps: list[Step] = []
-        self._counts: list[int] = []
-        self._reversed = is_reversed
         left = [np.asarray(weight, np.float64) for weight in weights]
         for kind, config in cells:
-            make, count = _CELLS[kind]
-            own = 3 if config.get("use_bias", True) else 2
+            make, own = _CELLS[kind][0], 3 if config.get("use_bias", True) else 2
             self._steps.append(make(config, left[:own]))
-            self._counts += [count]
             left = left[own:]
         if left:
             raise UnknownError("weights")
-        order = cells[::-1] if is_reversed else cells
-        self.widths = [int(config["units"]) for kind, config in order for _ in range(_CELLS[kind][1])]
+        order = range(len(cells))[:: -1 if is_reversed else 1]
+        #: How many states each cell has, in the order of the states.
+        self._counts = {number: _CELLS[cells[number][0]][1] for number in order}
+        self.widths = [int(cells[k][1]["units"]) for k, count in self._counts.items() for _ in range(count)]
 
     def __call__(self, x: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
         """Return the last cell's output, and the new states."""
-        left, groups = [*states], []
-        for count in self._counts[::-1] if self._reversed else self._counts:
-            groups.append(left[:count])
-            left = left[count:]
-        order = groups[::-1] if self._reversed else groups
-        new = []
-        for step, own in zip(self._steps, order, strict=True):
-            new.append(step(x, own))
-            x = new[-1][0]
-        return x, [state for own in (new[::-1] if self._reversed else new) for state in own]
+        left = iter(states)
+        own = {number: [*islice(left, count)] for number, count in self._counts.items()}
+        for number, step in enumerate(self._steps):
+            own[number] = step(x, own[number])
+            x = own[number][0]
+        return x, [state for states in own.values() for state in states]
 
 
-def recur(
-    kind: str,
-    config: Config,
-    weights: Sequence[Array],
-    inputs: Sequence[Array],
-    mask: Array | None,
-    *,
-    differences: frozenset[str],
-    wrapper: str = "",
-) -> list[Array]:
+def recur(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | None]) -> list[Array]:
     """Compute a layer: the outputs, and the states if returned by the layer.
 
-    `inputs` are `x [batch, time, features]` and perhaps initial states `[batch, units]`; `mask [batch, time]`
-    is false at the steps that are left out. `differences` are names of keras/config/differences.py, `wrapper`
-    is the class of the layer that has this one inside. Raises UnknownError for a setting without an equation.
+    `inputs` are `x [batch, time, features]` and perhaps initial states `[batch, units]`. The first of
+    `masks`, `[batch, time]` or None, is false at the steps that are left out. Raises UnknownError for a
+    setting without an equation.
     """
+    config, mask = layer.config, masks[0]
     if config.get("stateful") or config.get("time_major") or config.get("num_constants"):
         raise UnknownError("stateful, time_major or constants")
-    cell = config.get("cell", {}).get("config", {}) if kind == "RNN" else {}
-    is_reversed = "stacked_states_reversed" in differences
+    cell = config.get("cell", {}).get("config", {}) if layer.kind == "RNN" else {}
+    is_reversed = layer.has("stacked_states_reversed")
     if cell.get("reverse_state_order") and not is_reversed:
         raise UnknownError("reverse_state_order")
-    advance = _StackedCells(_list_cells(kind, config), weights, is_reversed=is_reversed)
+    advance = _StackedCells(_list_cells(layer.kind, config), layer.weights, is_reversed=is_reversed)
     x = np.asarray(inputs[0], np.float64)
     if x.ndim != 3:
         raise UnknownError("rank")
     states = [np.asarray(state, np.float64) for state in inputs[1:]]
     states = states or [np.zeros((len(x), width)) for width in advance.widths]
     alive = np.ones(x.shape[:2], bool) if mask is None else np.reshape(mask, x.shape[:2]).astype(bool)
-    repeats_state = mask is not None and "first_state_at_masked_steps" in differences
-    repeats_state = repeats_state and not config.get("unroll")
-    is_zero, is_unrolled = _gives_zeros(config, differences, wrapper), bool(config.get("unroll"))
+    is_zero, is_unrolled = _gives_zeros(layer), bool(config.get("unroll"))
+    repeats_state = mask is not None and layer.has("first_state_at_masked_steps") and not is_unrolled
     outputs: list[Array] = []
     before: Array | None = None
     for t in range(x.shape[1])[:: -1 if config.get("go_backwards") else 1]:
@@ -203,10 +210,10 @@ def recur(
     return [y, *(states if config.get("return_state") else [])]
 
 
-def _gives_zeros(config: Config, differences: frozenset[str], wrapper: str) -> bool:
+def _gives_zeros(layer: KerasLayer) -> bool:
     """Return True if masked steps give zeros instead of the previous output."""
-    if differences & {"last_output_at_masked_steps", "first_state_at_masked_steps"}:
+    if layer.differences & {"last_output_at_masked_steps", "first_state_at_masked_steps"}:
         return False
-    if wrapper != "Bidirectional":
-        return bool(config.get("zero_output_for_mask"))
-    return bool(config.get("return_sequences")) or "last_output_of_padding" in differences
+    if layer.wrapper != "Bidirectional":
+        return bool(layer.config.get("zero_output_for_mask"))
+    return bool(layer.config.get("return_sequences")) or layer.has("last_output_of_padding")

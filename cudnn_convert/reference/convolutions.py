@@ -46,10 +46,15 @@ class Window:
         return (slice(None), *parts)
 
 
-def _prepare(image: Array, sizes: Sequence[int], window: Window) -> tuple[Array, list[int]]:
-    """Return the padded image, and the counts of window places along each axis."""
-    edges = window.edges(image.shape[1:-1], sizes)
-    padded = np.pad(image.astype(np.float64), [(0, 0), *edges, (0, 0)])
+def prepare(
+    image: Array, sizes: Sequence[int], window: Window, *, around: float = 0
+) -> tuple[Array, list[int]]:
+    """Return the padded image, and the counts of window places along each axis.
+
+    `around` is the padding's value.
+    """
+    edges = [(0, 0), *window.edges(image.shape[1:-1], sizes), (0, 0)]
+    padded = np.pad(image.astype(np.float64), edges, constant_values=around)
     spans = [(places - 1) * dilation + 1 for places, dilation in zip(sizes, window.dilations, strict=True)]
     rows = zip(padded.shape[1:-1], spans, window.strides, strict=True)
     return padded, [(size - span) // stride + 1 for size, span, stride in rows]
@@ -58,7 +63,7 @@ def _prepare(image: Array, sizes: Sequence[int], window: Window) -> tuple[Array,
 def convolve(image: Array, kernel: Array, window: Window) -> Array:
     """Convolve `[N, *sizes, C]` with `[*window, C, O]` to `[N, *counts, O]`."""
     sizes = kernel.shape[:-2]
-    padded, counts = _prepare(image, sizes, window)
+    padded, counts = prepare(image, sizes, window)
     total = np.zeros((len(image), *counts, kernel.shape[-1]))
     for offset in np.ndindex(*sizes):
         total += padded[window.slices(offset, counts)] @ kernel[offset].astype(np.float64)
@@ -68,7 +73,7 @@ def convolve(image: Array, kernel: Array, window: Window) -> Array:
 def convolve_depthwise(image: Array, kernel: Array, window: Window) -> Array:
     """Convolve each channel apart: `[N, H, W, C]` and `[h, w, C, m]` to `[N, H', W', C*m]`."""
     sizes = kernel.shape[:-2]
-    padded, counts = _prepare(image, sizes, window)
+    padded, counts = prepare(image, sizes, window)
     total = np.zeros((len(image), *counts, *kernel.shape[-2:]))
     for offset in np.ndindex(*sizes):
         total += padded[window.slices(offset, counts)][..., None] * kernel[offset].astype(np.float64)

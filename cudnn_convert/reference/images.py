@@ -6,15 +6,12 @@ deconv_output_length; tensorflow v2.21.0 core/kernels/image/resize_bilinear_op.c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from cudnn_convert.reference.cells import UnknownError, activation
-from cudnn_convert.reference.convolutions import Array, Window, convolve, spread
-
-Config = Mapping[str, Any]
+from cudnn_convert.reference.cells import Array, KerasLayer, UnknownError, activation
+from cudnn_convert.reference.convolutions import Window, convolve, prepare, spread
 
 
 def _per_axis(value: Any, rank: int) -> tuple[int, ...]:
@@ -32,19 +29,17 @@ def _size_after(size: int, kernel: int, stride: int, padding: str, more: int | N
     return (size - 1) * stride + kernel - 2 * (kernel // 2 if padding == "same" else 0) + more
 
 
-def transpose_convolution(
-    config: Config, weights: Sequence[Array], image: Array, differences: frozenset[str]
-) -> Array:
+def transpose_convolution(layer: KerasLayer, image: Array) -> Array:
     """Compute a Conv2DTranspose or Conv3DTranspose: `[N, *sizes, C]` to `[N, *sizes, filters]`."""
-    kernel, *bias = weights
+    config, (kernel, *bias) = layer.config, layer.weights
     rank = image.ndim - 2
     strides, dilations = (_per_axis(config.get(key, 1), rank) for key in ("strides", "dilation_rate"))
     padding = config["padding"]
     pads = None if padding == "same" else ((0, 0),) * rank
-    if "transposed_as_convolution" in differences and rank == 3:
+    if layer.has("transposed_as_convolution") and rank == 3:
         result = convolve(image, kernel, Window(strides, dilations, pads))
     else:
-        if "transposed_without_dilation" in differences and rank == 2:
+        if layer.has("transposed_without_dilation") and rank == 2:
             dilations = (1,) * rank
         more = config.get("output_padding")
         extra = (None,) * rank if more is None else _per_axis(more, rank)
@@ -55,21 +50,18 @@ def transpose_convolution(
     return activation(config)(result + sum(bias))
 
 
-def pool(config: Config, image: Array, *, is_average: bool) -> Array:
-    """Compute a pool: `[N, *sizes, C]` to `[N, *counts, C]`.
+def pool(layer: KerasLayer, image: Array) -> Array:
+    """Compute an average or a maximum pool: `[N, *sizes, C]` to `[N, *counts, C]`.
 
     An average is of the places in the image.
     """
-    rank = image.ndim - 2
+    config, rank = layer.config, image.ndim - 2
     sizes = _per_axis(config["pool_size"], rank)
     strides = _per_axis(config.get("strides") or config["pool_size"], rank)
     pads = None if config["padding"] == "same" else ((0, 0),) * rank
-    window = Window(strides, (1,) * rank, pads)
-    edges = [(0, 0), *window.edges(image.shape[1:-1], sizes), (0, 0)]
-    rows = np.pad(image.astype(np.float64), edges, constant_values=0 if is_average else -np.inf)
-    there = np.pad(np.ones(image.shape), edges)
-    axes = zip(rows.shape[1:-1], sizes, strides, strict=True)
-    counts = [(size - span) // stride + 1 for size, span, stride in axes]
+    window, is_average = Window(strides, (1,) * rank, pads), layer.kind.startswith("Average")
+    rows, counts = prepare(image, sizes, window, around=0 if is_average else -np.inf)
+    there, _ = prepare(np.ones(image.shape), sizes, window)
     parts = [window.slices(offset, counts) for offset in np.ndindex(*sizes)]
     if is_average:
         total, count = (sum(each[part] for part in parts) for each in (rows, there))
@@ -77,10 +69,10 @@ def pool(config: Config, image: Array, *, is_average: bool) -> Array:
     return np.asarray(np.max([rows[part] for part in parts], axis=0))
 
 
-def resize(config: Config, image: Array, differences: frozenset[str]) -> Array:
+def resize(layer: KerasLayer, image: Array) -> Array:
     """Compute an UpSampling2D: `[N, H, W, C]` to `[N, rows*H, columns*W, C]`."""
-    factors = _per_axis(config["size"], 2)
-    method = config.get("interpolation", "nearest")
+    factors = _per_axis(layer.config["size"], 2)
+    method = layer.config.get("interpolation", "nearest")
     if method not in ("nearest", "bilinear"):
         raise UnknownError(f"interpolation={method}")
     for axis, factor in enumerate(factors, 1):
@@ -89,7 +81,7 @@ def resize(config: Config, image: Array, differences: frozenset[str]) -> Array:
             continue
         size = image.shape[axis]
         places = np.arange(size * factor) / factor
-        if "bilinear_from_corners" not in differences:
+        if not layer.has("bilinear_from_corners"):
             places = (np.arange(size * factor) + 0.5) / factor - 0.5
         first = np.floor(places)
         share = (places - first).reshape([-1 if k == axis else 1 for k in range(image.ndim)])

@@ -8,39 +8,18 @@ Sources: keras v2.2.4, v2.3.1; tf_keras v2.21.0 src/layers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from cudnn_convert.reference import images
-from cudnn_convert.reference.cells import Array, Config, UnknownError, activation, recur
+from cudnn_convert.reference.cells import Array, KerasLayer, UnknownError, activation, recur
 
 #: What a masked value of a Softmax has added to it (tf_keras v2.21.0 src/layers/activation/softmax.py).
 _MASKED: Final = -1e9
 #: cuDNN's least epsilon of a normalisation.
 _EPSILON: Final = 1.001e-5
-
-
-@dataclass(frozen=True, slots=True)
-class KerasLayer:
-    """A layer, as class, config and weights.
-
-    `weights` are in the order of Keras. `differences` are names of keras/config/differences.py, `wrapper` is
-    the class of the layer that has this one inside.
-    """
-
-    kind: str
-    config: Config
-    weights: Sequence[Array]
-    differences: frozenset[str] = frozenset()
-    wrapper: str = ""
-
-    def has(self, difference: str) -> bool:
-        """Return True if the layer computes as the older Keras of a difference."""
-        return difference in self.differences
 
 
 #: The layer, its inputs, and their masks: the outputs.
@@ -73,18 +52,6 @@ def passes_mask(layer: KerasLayer) -> bool | None:
     if layer.kind in ("Softmax", "LayerNormalization", "BatchNormalization", "GroupNormalization"):
         return True
     return None
-
-
-def _recur(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | None]) -> list[Array]:
-    return recur(
-        layer.kind,
-        layer.config,
-        layer.weights,
-        inputs,
-        masks[0],
-        differences=layer.differences,
-        wrapper=layer.wrapper,
-    )
 
 
 def _time_distributed(
@@ -148,33 +115,36 @@ def _dot(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | Non
     return [first @ second]
 
 
+def _read_weights(layer: KerasLayer, shape: Sequence[int]) -> list[Array | float]:
+    """Return the factor, the summand and the remaining weights of a normalisation, reshaped."""
+    left = [*layer.weights]
+    gamma = left.pop(0).reshape(shape) if layer.config.get("scale", True) else 1.0
+    beta = left.pop(0).reshape(shape) if layer.config.get("center", True) else 0.0
+    return [gamma, beta, *(np.asarray(each, np.float64).reshape(shape) for each in left)]
+
+
 def _batch_norm(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | None]) -> list[Array]:
     (x,) = inputs
-    config, left = layer.config, [*layer.weights]
+    config = layer.config
     axis = config.get("axis", -1)
     axis = axis[0] if isinstance(axis, list) and len(axis) == 1 else axis
     if not isinstance(axis, int) or config.get("renorm") or config.get("virtual_batch_size"):
         raise UnknownError("axis, renorm or virtual_batch_size")
-    gamma = left.pop(0) if config.get("scale", True) else 1.0
-    beta = left.pop(0) if config.get("center", True) else 0.0
-    mean, variance = left
+    shape = [-1 if k == axis % x.ndim else 1 for k in range(x.ndim)]
+    gamma, beta, mean, variance = _read_weights(layer, shape)
     epsilon = float(config["epsilon"])
     rows = {4: "epsilon_of_cudnn", 5: "epsilon_of_cudnn_in_films"}
     if layer.has(rows.get(x.ndim, "")) and axis % x.ndim in (1, x.ndim - 1):
         epsilon = max(epsilon, _EPSILON)
-    shape = [-1 if k == axis % x.ndim else 1 for k in range(x.ndim)]
-    of_axis = [np.reshape(np.asarray(each, np.float64), shape) for each in (mean, variance)]
-    gamma, beta = (np.reshape(each, shape) if np.ndim(each) else each for each in (gamma, beta))
-    return [(x - of_axis[0]) / np.sqrt(of_axis[1] + epsilon) * gamma + beta]
+    return [(x - mean) / np.sqrt(variance + epsilon) * gamma + beta]
 
 
 def _layer_norm(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | None]) -> list[Array]:
-    x, config, left = inputs[0].astype(np.float64), layer.config, [*layer.weights]
+    x, config = inputs[0].astype(np.float64), layer.config
     axis = config.get("axis", -1)
     axes = tuple(each % x.ndim for each in ([axis] if isinstance(axis, int) else axis))
     shape = [size if k in axes else 1 for k, size in enumerate(x.shape)]
-    gamma = left.pop(0).reshape(shape) if config.get("scale", True) else 1.0
-    beta = left.pop(0).reshape(shape) if config.get("center", True) else 0.0
+    gamma, beta = _read_weights(layer, shape)
     if config.get("rms_scaling"):
         raise UnknownError("rms_scaling")
     centered = x - x.mean(axis=axes, keepdims=True)
@@ -183,13 +153,12 @@ def _layer_norm(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Arra
 
 
 def _group_norm(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | None]) -> list[Array]:
-    x, config, left = inputs[0].astype(np.float64), layer.config, [*layer.weights]
+    x, config = inputs[0].astype(np.float64), layer.config
     if config.get("axis", -1) not in (-1, x.ndim - 1):
         raise UnknownError("axis")
     channels = x.shape[-1]
     count = channels if config["groups"] == -1 else int(config["groups"])
-    gamma = left.pop(0) if config.get("scale", True) else 1.0
-    beta = left.pop(0) if config.get("center", True) else 0.0
+    gamma, beta = _read_weights(layer, [-1])
     groups = x.reshape(len(x), -1, count, channels // count)
     shares = np.ones(groups.shape)
     if masks[0] is not None and not layer.has("group_normalization_without_mask"):
@@ -254,22 +223,11 @@ def _of_image(equation: Callable[[KerasLayer, Array], Array], rank: int) -> _Equ
     return channels_last
 
 
-def _transpose_convolution(layer: KerasLayer, image: Array) -> Array:
-    return images.transpose_convolution(layer.config, layer.weights, image, layer.differences)
-
-
-def _resize(layer: KerasLayer, image: Array) -> Array:
-    return images.resize(layer.config, image, layer.differences)
-
-
-def _pool(layer: KerasLayer, image: Array, *, is_average: bool) -> Array:
-    return images.pool(layer.config, image, is_average=is_average)
-
-
+_POOLS: Final = ("Average", "Max")
 #: The equation of each class.
 EQUATIONS: Final[Mapping[str, _Equation]] = MappingProxyType(
     {
-        **dict.fromkeys(("SimpleRNN", "LSTM", "GRU", "RNN"), _recur),
+        **dict.fromkeys(("SimpleRNN", "LSTM", "GRU", "RNN"), recur),
         "TimeDistributed": _time_distributed,
         "Dense": _dense,
         "Softmax": _softmax,
@@ -280,9 +238,8 @@ EQUATIONS: Final[Mapping[str, _Equation]] = MappingProxyType(
         "LayerNormalization": _layer_norm,
         "GroupNormalization": _group_norm,
         "MultiHeadAttention": _attend,
-        "UpSampling2D": _of_image(_resize, 2),
-        **{f"Conv{rank}DTranspose": _of_image(_transpose_convolution, rank) for rank in (2, 3)},
-        **{f"AveragePooling{rank}D": _of_image(partial(_pool, is_average=True), rank) for rank in (1, 2, 3)},
-        **{f"MaxPooling{rank}D": _of_image(partial(_pool, is_average=False), rank) for rank in (1, 2, 3)},
+        "UpSampling2D": _of_image(images.resize, 2),
+        **{f"Conv{rank}DTranspose": _of_image(images.transpose_convolution, rank) for rank in (2, 3)},
+        **{f"{kind}Pooling{rank}D": _of_image(images.pool, rank) for kind in _POOLS for rank in (1, 2, 3)},
     }
 )

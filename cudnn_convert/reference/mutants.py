@@ -151,14 +151,11 @@ def _alter_products(
 
 
 def _same(gates: Gates, second: Gates) -> bool:
-    groups = [
-        (gates.recurrent_kernel, second.recurrent_kernel),
-        (gates.bias, second.bias),
-        (gates.recurrent_bias, second.recurrent_bias),
-    ]
-    if gates.kernel is not None and second.kernel is not None:
-        groups.append((gates.kernel, second.kernel))
-    return all(np.array_equal(*pair) for group in groups for pair in zip(*group, strict=True))
+    stored, other = (
+        [*(each.kernel or ()), *each.recurrent_kernel, *each.bias, *each.recurrent_bias]
+        for each in (gates, second)
+    )
+    return all(map(np.array_equal, stored, other))
 
 
 class WeightEffects:
@@ -181,20 +178,39 @@ class WeightEffects:
         gates = self._gates
         inputs = gates.add_bias(gates.weigh(first.x), gates.bias)
         states = gates.add_bias(gates.recur(first.h), gates.recurrent_bias)
-        shown = _Shown(
-            first, self._units, atol, rtol, finish_step(gates.mode, inputs, states, first.h, first.c)
-        )
+
+        def answer(inputs: Sequence[F64], states: Sequence[F64]) -> tuple[F64, F64]:
+            return finish_step(gates.mode, inputs, states, first.h, first.c)
+
+        right = answer(inputs, states)
         for gate in range(len(gates.names)):
             moved = [*inputs]
             moved[gate] = inputs[gate] + _NUDGE
-            effects = shown.tolerances(moved, states)
+            effects = self._effects(right, answer(moved, states), atol, rtol)
             if gates.kernel is not None:
                 self._raise("kernel", gate, effects, first.x)
             if gates.mode == "gru" and gate == 2:  # its state term is multiplied by the reset gate
                 moved = [*states]
                 moved[gate] = states[gate] + _NUDGE
-                effects = shown.tolerances(inputs, moved)
+                effects = self._effects(right, answer(inputs, moved), atol, rtol)
             self._raise("recurrent kernel", gate, effects, first.h)
+
+    def _effects(self, before: tuple[F64, F64], after: tuple[F64, F64], atol: float, rtol: float) -> F64:
+        """Return the change per unit of a gate's sum, in tolerances `[batch, units]`.
+
+        The change is a first-order estimate.
+        """
+        gates, units = self._gates, self._units
+        moved = [np.abs(new - old)[:, units] / _NUDGE for new, old in zip(after, before, strict=True)]
+        if gates.projection is None:
+            shares = moved[0] / (atol + rtol * np.abs(before[0][:, units]))
+        else:
+            answer = np.abs(before[0] @ gates.projection.T)
+            reach = np.abs(gates.projection[:, units]) / (atol + rtol * answer)[:, :, None]
+            shares = moved[0] * reach.max(axis=1)
+        if gates.mode == "lstm":
+            shares = np.maximum(shares, moved[1] / (atol + rtol * np.abs(before[1][:, units])))
+        return np.asarray(shares, np.float32)
 
     def _raise(self, title: str, gate: int, effects: F64, values: F64) -> None:
         """Update the largest effects of a gate's weights.
@@ -231,32 +247,3 @@ class WeightEffects:
             norm = float(np.linalg.norm(matrices[gate]))
             if norm:  # a zero matrix has no scale for a change
                 yield f"{title} of gate {self._gates.names[gate]}", best * (MOVED * norm)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """The change of the right answer `before`, at `units`, with a gate's sums."""
-
-    first: First
-    units: F64
-    atol: float
-    rtol: float
-    before: tuple[F64, F64]
-
-    def tolerances(self, inputs: Sequence[F64], states: Sequence[F64]) -> F64:
-        """Return the change per unit of a gate's sum, in tolerances `[batch, units]`.
-
-        The change is a first-order estimate.
-        """
-        gates, units, before = self.first.gates, self.units, self.before
-        after = finish_step(gates.mode, inputs, states, self.first.h, self.first.c)
-        moved = [np.abs(new - old)[:, units] / _NUDGE for new, old in zip(after, before, strict=True)]
-        if gates.projection is None:
-            shares = moved[0] / (self.atol + self.rtol * np.abs(before[0][:, units]))
-        else:
-            answer = np.abs(before[0] @ gates.projection.T)
-            reach = np.abs(gates.projection[:, units]) / (self.atol + self.rtol * answer)[:, :, None]
-            shares = moved[0] * reach.max(axis=1)
-        if gates.mode == "lstm":
-            shares = np.maximum(shares, moved[1] / (self.atol + self.rtol * np.abs(before[1][:, units])))
-        return np.asarray(shares, np.float32)

@@ -283,7 +283,9 @@ def steps_from_blob(
     return CellSteps(len(shapes), step)
 
 
-def _blob_step(mode: str, m: Sequence[F64 | None], b: F64, gate_order: str) -> CellStep:
+def _blob_step(
+    mode: str, m: Sequence[F64 | None], b: F64, gate_order: str, forget_bias: float = 0.0
+) -> CellStep:
     """Return a step from the matrices and biases of a blob's pseudo-layer.
 
     `m` has the W of each linear id, then the R; `b` likewise. LSTM ids are i, f, c, o; GRU r, z, h. A W that
@@ -299,7 +301,7 @@ def _blob_step(mode: str, m: Sequence[F64 | None], b: F64, gate_order: str) -> C
     def lstm(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
         sums = (wx[k] + times(k + 4, h) + b[k] + b[k + 4] for k in range(4))
         i, f, g, o = order_gates(lstm_order, sums, "ifgo")
-        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        c = sigmoid(f + c.dtype.type(forget_bias)) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)
         return times(8, h) if len(m) == 9 else h, c
 
@@ -318,6 +320,8 @@ def _blob_step(mode: str, m: Sequence[F64 | None], b: F64, gate_order: str) -> C
         stored, wanted = orders.get(mode, ("h", "h"))
         groups: list[Any] = [m[:many], m[many : 2 * many], b[:many], b[many:]]
         W, R, bias, other = (tuple(order_gates(stored, group, wanted)) for group in groups)
+        if mode == "lstm":
+            bias = (bias[0], bias[1] + b.dtype.type(forget_bias), *bias[2:])
         return Gates(mode, None if m[0] is None else W, R, bias, other, m[8] if len(m) == 9 else None)
 
     return CellStep(
@@ -489,37 +493,13 @@ def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias:
     reads the numbers of a gate's columns, row after row, as its matrix, which has the units first.
     """
     kernel, recurrent_kernel, bias = tensors
-    units, gates = len(recurrent_kernel), 4 if mode == "lstm" else 3
+    # The layer passes its gates on as r, z, h: it stores cuDNN's z first.
+    positions = [0, 1, 2, 3] if mode == "lstm" else [1, 0, 2]
+    units = len(recurrent_kernel)
 
     def gate(weights: F64, k: int) -> F64:
         return np.reshape(weights[:, k * units : (k + 1) * units].flatten(), (units, len(weights)))
 
-    W = [gate(kernel, k) for k in range(gates)]
-    R = [gate(recurrent_kernel, k) for k in range(gates)]
-    b = bias.reshape(2, gates, units)
-
-    def lstm(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
-        sums = (wx[k] + h @ R[k].T + b[0, k] + b[1, k] for k in range(4))
-        i, f, g, o = order_gates(ORDERS[gate_order][0], sums, "ifgo")
-        c = sigmoid(f + c.dtype.type(forget_bias)) * c + sigmoid(i) * np.tanh(g)
-        return sigmoid(o) * np.tanh(c), c
-
-    def gru(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
-        # The layer passes these on as r, z: it stores cuDNN's z first.
-        gates = [sigmoid(wx[k] + h @ R[k].T + b[0, k] + b[1, k]) for k in (1, 0)]
-        r, z = order_gates(ORDERS[gate_order][1], gates, "rz")
-        n = np.tanh(wx[2] + b[0, 2] + r * (h @ R[2].T + b[1, 2]))
-        return (1 - z) * n + z * h, c
-
-    def as_gates() -> Gates:
-        lstm_order, gru_order, _ = ORDERS[gate_order]
-        stored, wanted = (lstm_order, "ifgo") if mode == "lstm" else (f"{gru_order}n", "rzn")
-        # As above: cuDNN's z is stored first.
-        positions = [0, 1, 2, 3] if mode == "lstm" else [1, 0, 2]
-        groups = ([part[k] for k in positions] for part in (W, R, b[0], b[1]))
-        kernel, recurrent, bias, other = (tuple(order_gates(stored, group, wanted)) for group in groups)
-        if mode == "lstm":
-            bias = (bias[0], bias[1] + b.dtype.type(forget_bias), *bias[2:])
-        return Gates(mode, kernel, recurrent, bias, other)
-
-    return CellStep(lambda x: [x @ matrix.T for matrix in W], lstm if mode == "lstm" else gru, as_gates)
+    matrices = [gate(weights, k) for weights in (kernel, recurrent_kernel) for k in positions]
+    biases = bias.reshape(2, -1, units)[:, positions].reshape(-1, units)
+    return _blob_step(mode, matrices, biases, gate_order, forget_bias)

@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array, LayerCall, Model
-from cudnn_convert.reference.cells import UnknownError
-from cudnn_convert.reference.keras_layers import EQUATIONS, KerasLayer, compute, passes_mask
+from cudnn_convert.reference.cells import KerasLayer, UnknownError
+from cudnn_convert.reference.keras_layers import EQUATIONS, compute, passes_mask
 from cudnn_convert.report.values import OpDifference
 from cudnn_convert.verification import effort
 from cudnn_convert.verification.judges import RunningSource

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudnn_convert.reference.cells import UnknownError, activation, recur
+from cudnn_convert.reference.cells import KerasLayer, UnknownError, activation, recur
 
 CONFIG = {"units": 1, "activation": "linear", "return_sequences": True, "return_state": True}
 WEIGHTS = [np.array([[2.0]]), np.array([[0.5]]), np.array([1.0])]
@@ -15,7 +15,7 @@ X = np.array([[[1.0], [2.0], [3.0]]])
 
 
 def run(mask: Any = None, differences: frozenset[str] = frozenset(), **more: Any) -> list[np.ndarray]:
-    return recur("SimpleRNN", {**CONFIG, **more}, WEIGHTS, [X], mask, differences=differences)
+    return recur(KerasLayer("SimpleRNN", {**CONFIG, **more}, WEIGHTS, differences), [X], [mask])
 
 
 def test_one_unit_by_hand() -> None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from cudnn_convert.reference import keras_layers
+from cudnn_convert.reference.cells import KerasLayer
 
 layers = tf_keras.layers
 _ODD: Final = {"padding": "same", "strides": 2}
@@ -54,7 +55,7 @@ def test_an_equation_answers_as_its_layer(layer: Any, shape: tuple[int, ...]) ->
     layer(x)
     layer.set_weights([rng.uniform(0.1, 1, weight.shape) for weight in layer.get_weights()])
     expected = tf.nest.flatten(layer(x))
-    described = keras_layers.KerasLayer(type(layer).__name__, layer.get_config(), layer.get_weights())
+    described = KerasLayer(type(layer).__name__, layer.get_config(), layer.get_weights())
     outputs = keras_layers.compute(described, [x], [None])
     for output, value in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(output, np.asarray(value), rtol=1e-5, atol=1e-5)

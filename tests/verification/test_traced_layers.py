@@ -16,6 +16,7 @@ from cudnn_convert.errors import VerificationError
 from cudnn_convert.keras import trace
 from cudnn_convert.private import older_layers
 from cudnn_convert.reference import keras_layers
+from cudnn_convert.reference.cells import KerasLayer
 
 #: What no equation has: masks of a model inside a model, states that are carried on, masks in TimeDistributed
 #: of TensorFlow. Films have their own test in tests/keras.
@@ -69,5 +70,5 @@ def test_masks_reach_an_equation_in_float64() -> None:
             if mask[row, t]:
                 h[row] = np.tanh(x[row, t] @ weights[0] + h[row] @ weights[1] + weights[2])
             expected[row, t] = h[row]
-    (outputs,) = keras_layers.compute(keras_layers.KerasLayer("SimpleRNN", config, weights), [x], [mask])
+    (outputs,) = keras_layers.compute(KerasLayer("SimpleRNN", config, weights), [x], [mask])
     np.testing.assert_allclose(outputs, expected, rtol=1e-12)

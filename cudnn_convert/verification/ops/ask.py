@@ -18,7 +18,6 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array, Part
-from cudnn_convert.plan import Plan
 from cudnn_convert.report.values import OpDifference, OpsReport
 from cudnn_convert.text import first_line
 from cudnn_convert.verification import effort
@@ -109,7 +108,12 @@ def _ask_regions(
         return OpsReport(asked=False, message="the file has no names of the source's tensors")
     given = {f"{own.node}:{k}" for own in plan.recurrences for k in range(_ANSWERS)}
     with source.open_source(plan, named | given, trust=settings.trust) as running:
-        starts = _read_starts(plan)
+        # Calls of a recording begin at the stored values of the variables that are read as states.
+        starts = {
+            state.start: plan.model.variables[state.state.key].read()
+            for state in plan.states
+            if state.start is not None
+        }
         runs = _choose_feeds(running, settings, [{**starts, **feed} for feed in feeds])
         recorded_runs: list[_Run] = [(feed, running.record(feed)) for feed in runs]
         if FORMATS[artifact.form].has_layers:
@@ -214,18 +218,6 @@ def _give_up_names(
         left = {name: root for name, root in left.items() if name not in dropped}
         parts, asking = ask(left)
     return names, *first
-
-
-def _read_starts(plan: Plan) -> dict[str, Array]:
-    """Return the stored values of variables used as input states.
-
-    Calls of a recording begin at these values.
-    """
-    return {
-        state.start: plan.model.variables[state.state.key].read()
-        for state in plan.states
-        if state.start is not None
-    }
 
 
 def _choose_feeds(

@@ -25,7 +25,7 @@ from cudnn_convert.formats import CUTS_KEY, FORMATS
 from cudnn_convert.model import Array, Part
 from cudnn_convert.private import tf_private
 from cudnn_convert.verification.ops.models import StoredCuts
-from cudnn_convert.verification.pieces.keras import calling, reset_states
+from cudnn_convert.verification.pieces.keras import reset_states, set_attributes
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 #: What the name of an output begins with that no layer gives.
@@ -82,8 +82,7 @@ class KerasTensorFile:
 
     def read_cuts(self) -> StoredCuts | None:
         """Read the statement about shared tensors stored in the file, if any."""
-        text = (_read_metadata if self._is_keras3 else _read_dataset)(self._path)
-        return None if text is None else StoredCuts.parse(text)
+        return StoredCuts.parse((_read_metadata if self._is_keras3 else _read_dataset)(self._path))
 
     def write_cuts(self, cuts: StoredCuts) -> None:
         """Store the map from layer outputs to the source's tensors in the file."""
@@ -176,7 +175,7 @@ class _Notes:
             for name, layer, call in self._layers:
                 if getattr(layer, "stateful", False) and hasattr(layer, "states"):
                     reset_states(layer)
-                stack.enter_context(calling(layer, partial(self._call, name, call, [0])))
+                stack.enter_context(set_attributes(layer, {"call": partial(self._call, name, call, [0])}))
             answers = self._runner.call_eagerly(feed)
         return self._noted, answers
 

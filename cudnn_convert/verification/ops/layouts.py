@@ -9,7 +9,6 @@ from the pass that moves layouts, which they judge.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -44,14 +43,6 @@ class DifferentError(Exception):
     """Two nodes differ; the message says how."""
 
 
-@dataclass(slots=True)
-class Match:
-    """The inputs of two matching nodes, and the number of compared constants."""
-
-    pairs: list[Pair] = field(default_factory=list)
-    constants: int = 0
-
-
 class LayoutComparer:
     """A comparer of a source's nodes with an artifact's nodes in a different layout."""
 
@@ -83,8 +74,8 @@ class LayoutComparer:
     def _first(graph: TensorGraph, root: str) -> str:
         return graph.root(graph.index.data_inputs(graph.node(root))[0])
 
-    def match(self, pair: Pair) -> Match | None:
-        """Return the input pairs of two nodes, unless the plain comparison applies.
+    def match(self, pair: Pair) -> list[Pair] | None:
+        """Return the input pairs of two matching nodes, unless the plain comparison applies.
 
         Returns None then. Raises DifferentError.
         """
@@ -107,7 +98,7 @@ class LayoutComparer:
         rule = self._compare_reductions if is_dropping else self._compare_moved
         return rule(mine, theirs, order) if order or is_dropping else None
 
-    def _single(self, mine: NodeDef, cast: NodeDef, order: Order) -> Match:
+    def _single(self, mine: NodeDef, cast: NodeDef, order: Order) -> list[Pair]:
         """Return the inputs of a half node computed in float32 by the artifact.
 
         The artifact's casts are passed.
@@ -121,14 +112,12 @@ class LayoutComparer:
             if value.type == HALF and halved.attr[key].type == _SINGLE:
                 halved.attr[key].type = HALF
         if read_format(mine) in FORMATS:
-            match = self._image(mine, halved, order, 0)
+            pairs = self._image(mine, halved, order, 0)
         else:
             self._same_op(mine, halved, set())
-            match = Match([(*pair, order) for pair in self._inputs(mine, halved)])
-        types = [argument.type_attr for argument in tf_private.find_op(mine.op).input_arg]
-        pairs = zip(types, match.pairs, strict=True)
-        match.pairs = [self._behind_cast(pair, mine.attr[key].type == HALF) for key, pair in pairs]
-        return match
+            pairs = [(*pair, order) for pair in self._inputs(mine, halved)]
+        halves = (mine.attr[each.type_attr].type == HALF for each in tf_private.find_op(mine.op).input_arg)
+        return [self._behind_cast(pair, is_half) for is_half, pair in zip(halves, pairs, strict=True)]
 
     def _behind_cast(self, pair: Pair, is_half: bool) -> Pair:
         """Replace the artifact's tensor of a pair by the tensor before the cast to float32."""
@@ -139,15 +128,15 @@ class LayoutComparer:
             raise DifferentError(f"expected {pair[0]} in float32, found {node.op}")
         return pair[0], self._artifact.index.data_inputs(node)[0], pair[2]
 
-    def _constant(self, source: str, artifact: str, order: Order) -> Match:
+    def _constant(self, source: str, artifact: str, order: Order) -> list[Pair]:
         mine, theirs = self._source.constant(source), self._artifact.constant(artifact)
         if mine is None or theirs is None or mine.ndim != len(order):
             raise DifferentError(f"expected {source}, found the axes of {artifact} in order {[*order]}")
         if not are_alike(np.ascontiguousarray(mine.transpose(order)), theirs):
             raise DifferentError(f"expected the values of {source} in order {[*order]}, found others")
-        return Match([], 1)
+        return []
 
-    def _image(self, mine: NodeDef, theirs: NodeDef, order: Order, k: int) -> Match:
+    def _image(self, mine: NodeDef, theirs: NodeDef, order: Order, k: int) -> list[Pair]:
         first = read_format(mine)
         rank = len(first) or (5 if mine.op.startswith("Conv3D") else 4)
         if mine.op == "BiasAdd":
@@ -160,15 +149,15 @@ class LayoutComparer:
         if simplify(last) != (order if k == 0 else simplify(last)) or (k and order):
             raise DifferentError(f"expected {mine.name} with its axes in order {[*last]}, found {[*order]}")
         dilated = self._lists(mine, theirs, last)
-        match, image = Match(), IMAGE.get(mine.op, 0)
+        pairs, image = list[Pair](), IMAGE.get(mine.op, 0)
         for position, (wanted_input, given_input) in enumerate(self._inputs(mine, theirs)):
             if position == 1 and (dilated or mine.op != theirs.op):
-                match.pairs.append((wanted_input, self._filter(wanted_input, given_input, dilated), ()))
+                pairs.append((wanted_input, self._filter(wanted_input, given_input, dilated), ()))
             elif position in ROWS.get(mine.op, ()):
-                self._rows(match, mine, theirs, position, last)
+                pairs += self._rows(mine, theirs, position, last)
             else:
-                match.pairs.append((wanted_input, given_input, simplify(last) if position == image else ()))
-        return match
+                pairs.append((wanted_input, given_input, simplify(last) if position == image else ()))
+        return pairs
 
     @staticmethod
     def _lists(mine: NodeDef, theirs: NodeDef, order: Sequence[int]) -> list[int]:
@@ -214,34 +203,30 @@ class LayoutComparer:
             raise DifferentError(f"expected the filter {source} with its places apart, found another")
         return artifact
 
-    def _compare_moved(self, mine: NodeDef, theirs: NodeDef, order: Order) -> Match:
+    def _compare_moved(self, mine: NodeDef, theirs: NodeDef, order: Order) -> list[Pair]:
         """Return the inputs of two nodes of equal output with reordered axes."""
-        match = Match()
         inputs = self._inputs(mine, theirs)
         op = self._source.form(mine)[0]
         if op in POINTWISE:
             return self._pointwise(mine, theirs, order)
         self._same_op(mine, theirs, set())
         if op in ROWED:
-            match.pairs.append((*inputs[0], order))
-            self._rows(match, mine, theirs, 1, order)
-            match.pairs += [(*pair, ()) for pair in inputs[2:]]
-        elif op == "ConcatV2":
-            self._axis(match, mine, theirs, len(inputs) - 1, order)
-            match.pairs += [(*pair, order) for pair in inputs[:-1]]
-        elif op in ("Split", "SplitV"):
+            rows = self._rows(mine, theirs, 1, order)
+            return [(*inputs[0], order), *rows, *((*pair, ()) for pair in inputs[2:])]
+        if op == "ConcatV2":
+            self._axis(mine, theirs, len(inputs) - 1, order)
+            return [(*pair, order) for pair in inputs[:-1]]
+        if op in ("Split", "SplitV"):
             axis, image = (0, 1) if op == "Split" else (2, 0)
-            self._axis(match, mine, theirs, axis, order)
-            match.pairs.append((*inputs[image], order))
-            match.pairs += [(*pair, ()) for k, pair in enumerate(inputs) if k not in (axis, image)]
-        elif op in BATCHED:
-            match.pairs.append((*inputs[0], order))
-            self._blocks(match, mine, theirs, order)
-        else:
-            raise DifferentError(f"expected {mine.name} ({mine.op}), found its axes in order {[*order]}")
-        return match
+            self._axis(mine, theirs, axis, order)
+            others = ((*pair, ()) for k, pair in enumerate(inputs) if k not in (axis, image))
+            return [(*inputs[image], order), *others]
+        if op in BATCHED:
+            self._blocks(mine, theirs, order)
+            return [(*inputs[0], order)]
+        raise DifferentError(f"expected {mine.name} ({mine.op}), found its axes in order {[*order]}")
 
-    def _pointwise(self, mine: NodeDef, theirs: NodeDef, order: Order) -> Match:
+    def _pointwise(self, mine: NodeDef, theirs: NodeDef, order: Order) -> list[Pair]:
         forms: list[Form] = [self._source.form(mine), self._artifact.form(theirs)]
         kinds = [[isinstance(each, str) for each in form[2]] for form in forms]
         if kinds[0] != kinds[1]:  # one of them reads a constant through a reshape
@@ -254,15 +239,13 @@ class LayoutComparer:
         (op, attributes, wanted), (other, others, given) = forms
         if op != other or attributes != others or len(wanted) != len(given):
             raise DifferentError(f"expected {op} as {mine.name}, found {other}")
-        match = Match()
+        pairs = list[Pair]()
         for expected, actual in zip(wanted, given, strict=True):
             if isinstance(expected, str) and isinstance(actual, str):
-                match.pairs.append(self._operand(expected, actual, order))
+                pairs.append(self._operand(expected, actual, order))
             elif np.size(expected) != 1 or not are_alike(np.asarray(expected), np.asarray(actual)):
                 raise DifferentError(f"expected a constant that {mine.name} reads, found another")
-            else:
-                match.constants += 1
-        return match
+        return pairs
 
     def _operand(self, source: str, artifact: str, order: Order) -> Pair:
         """Return an operand pair, where a tensor of fewer axes belongs to the last axes."""
@@ -286,7 +269,7 @@ class LayoutComparer:
             raise DifferentError(f"expected the axes of {source} in order {[*order]}, found a reshape")
         return source, self._artifact.index.data_inputs(node)[0], ()
 
-    def _shape(self, mine: NodeDef, theirs: NodeDef) -> Match:
+    def _shape(self, mine: NodeDef, theirs: NodeDef) -> list[Pair]:
         """Match sizes picked from the shape of a tensor with reordered axes."""
         inputs = self._artifact.index.data_inputs(theirs)
         sizes = self._artifact.node(self._artifact.root(inputs[0]))
@@ -295,18 +278,18 @@ class LayoutComparer:
             raise DifferentError(f"expected the sizes of {mine.name}, found others")
         self._same_op(mine, sizes, set())
         pair = self._source.index.data_inputs(mine)[0], self._artifact.index.data_inputs(sizes)[0]
-        return Match([(*pair, simplify([*map(int, np.argsort(at))]))], 1)
+        return [(*pair, simplify([*map(int, np.argsort(at))]))]
 
-    def _compare_reductions(self, mine: NodeDef, theirs: NodeDef, order: Order) -> Match | None:
+    def _compare_reductions(self, mine: NodeDef, theirs: NodeDef, order: Order) -> list[Pair] | None:
         """Return the inputs of nodes with removed axes, compared by the axis numbers of both."""
         if mine.op == "Squeeze":
             gone, places = ([*node.attr["squeeze_dims"].list.i] for node in (mine, theirs))
             keeps = False
         else:
-            values = [self._value(graph, node, 1) for graph, node in self._both(mine, theirs)]
-            if values[0] is None or values[1] is None:
+            wanted, given = self._values(mine, theirs, 1)
+            if wanted is None or given is None:
                 return None
-            gone, places = ([int(axis) for axis in np.ravel(value)] for value in values if value is not None)
+            gone, places = ([int(axis) for axis in np.ravel(value)] for value in (wanted, given))
             keeps = mine.attr["keep_dims"].b if "keep_dims" in mine.attr else False
         if not order and gone == places:
             return None
@@ -321,21 +304,21 @@ class LayoutComparer:
             axes[position] for position in places
         ) != sorted(gone):
             raise DifferentError(f"expected the axes {gone} of {mine.name}, found {places}")
-        return Match([(*pair, simplify(axes))], 1)
+        return [(*pair, simplify(axes))]
 
-    def _rows(
-        self, match: Match, mine: NodeDef, theirs: NodeDef, position: int, order: Sequence[int]
-    ) -> None:
-        """Compare inputs with a row for each axis: constants, or rows picked in the order."""
-        wanted, given = (self._value(graph, node, position) for graph, node in self._both(mine, theirs))
+    def _rows(self, mine: NodeDef, theirs: NodeDef, position: int, order: Sequence[int]) -> list[Pair]:
+        """Compare inputs with a row for each axis: constants, or rows picked in the order.
+
+        Returns the pair behind rows that are no constants.
+        """
+        wanted, given = self._values(mine, theirs, position)
         if wanted is not None and given is not None:
             expected = wanted[[*order]] if len(wanted) == len(order) else wanted
             if not np.array_equal(expected, given):
                 raise DifferentError(
                     f"expected {expected.tolist()} as {mine.name} reads, found {given.tolist()}"
                 )
-            match.constants += 1
-            return
+            return []
         source, artifact = self._inputs(mine, theirs)[position]
         node = self._artifact.node(self._artifact.root(artifact))
         at, axis = (self._value(self._artifact, node, k) if node.op == "GatherV2" else None for k in (1, 2))
@@ -343,36 +326,32 @@ class LayoutComparer:
             sizes = self._source.shapes.get_tensor_by_name(tensor(source)).shape
             if sizes.rank != 1 or sizes[0] is None or sizes[0] == len(order):
                 raise DifferentError(f"expected the rows of {source} in order {[*order]}, found no order")
-            match.pairs.append((source, artifact, ()))  # of rows and columns alone
-            return
+            return [(source, artifact, ())]  # of rows and columns alone
         if [*at] != [*order] or axis != 0:
             raise DifferentError(f"expected the rows of {source} in order {[*order]}, found {[*at]}")
-        match.pairs.append((source, self._artifact.index.data_inputs(node)[0], ()))
+        return [(source, self._artifact.index.data_inputs(node)[0], ())]
 
-    def _axis(self, match: Match, mine: NodeDef, theirs: NodeDef, position: int, order: Order) -> None:
-        wanted, given = (self._value(graph, node, position) for graph, node in self._both(mine, theirs))
-        is_known = wanted is not None and given is not None
-        if not is_known or order[int(given) % len(order)] != int(wanted) % len(order):  # type: ignore[arg-type]
+    def _axis(self, mine: NodeDef, theirs: NodeDef, position: int, order: Order) -> None:
+        wanted, given = self._values(mine, theirs, position)
+        rank = len(order)
+        if wanted is None or given is None or order[int(given) % rank] != int(wanted) % rank:
             raise DifferentError(f"expected axis {wanted} of {mine.name}, found {given}")
-        match.constants += 1
 
-    def _blocks(self, match: Match, mine: NodeDef, theirs: NodeDef, order: Order) -> None:
+    def _blocks(self, mine: NodeDef, theirs: NodeDef, order: Order) -> None:
         """Compare blocks and edges of all axes except the batch.
 
         For axes that are not listed they are 1 and 0.
         """
         for position, missing in ((1, 1), (2, 0)):
-            values = [self._value(graph, node, position) for graph, node in self._both(mine, theirs)]
-            if values[0] is None or values[1] is None:
+            wanted, given = self._values(mine, theirs, position)
+            if wanted is None or given is None:
                 raise DifferentError(f"expected constants that {mine.name} reads, found none")
             rows = [
                 np.concatenate([each, np.full((len(order) - 1 - len(each), *each.shape[1:]), missing)])
-                for each in values
-                if each is not None
+                for each in (wanted, given)
             ]
             if order[0] != 0 or not np.array_equal(rows[0][[axis - 1 for axis in order[1:]]], rows[1]):
                 raise DifferentError(f"expected the blocks of {mine.name} in order {[*order]}, found others")
-            match.constants += 1
 
     def _same_op(self, mine: NodeDef, theirs: NodeDef, but: set[str]) -> None:
         """Raise DifferentError where two nodes differ in more than inputs and given attributes."""
@@ -380,14 +359,14 @@ class LayoutComparer:
         if what := tell_apart(self._source.form(mine), self._artifact.form(theirs), mine.name, aside):
             raise DifferentError(what)
 
-    def _both(self, mine: NodeDef, theirs: NodeDef) -> list[tuple[TensorGraph, NodeDef]]:
-        return [(self._source, mine), (self._artifact, theirs)]
-
     def _inputs(self, mine: NodeDef, theirs: NodeDef) -> list[tuple[str, str]]:
-        wanted, given = (graph.index.data_inputs(node) for graph, node in self._both(mine, theirs))
+        wanted, given = self._source.index.data_inputs(mine), self._artifact.index.data_inputs(theirs)
         if len(wanted) != len(given):
             raise DifferentError(f"expected {len(wanted)} inputs of {mine.name}, found {len(given)}")
         return [*zip(wanted, given, strict=True)]
+
+    def _values(self, mine: NodeDef, theirs: NodeDef, position: int) -> tuple[Array | None, Array | None]:
+        return self._value(self._source, mine, position), self._value(self._artifact, theirs, position)
 
     def _value(self, graph: TensorGraph, node: NodeDef, position: int) -> Array | None:
         """Return the value of a small constant input."""

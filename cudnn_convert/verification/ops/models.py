@@ -22,13 +22,13 @@ class StoredCuts:
     left: Mapping[str, str]
 
     @classmethod
-    def parse(cls, text: str | bytes) -> StoredCuts | None:
+    def parse(cls, text: str | bytes | None) -> StoredCuts | None:
         """Parse the text of a statement.
 
-        Returns None for a text that is not ours.
+        Returns None for no text, or for one that is not ours.
         """
         try:
-            record = json.loads(text)
+            record = json.loads(text or "")
             return cls(dict(record["names"]), dict(record["left"]))
         except (ValueError, TypeError, KeyError):
             return None

@@ -15,6 +15,7 @@ from onnx import helper
 from cudnn_convert.apart import Apart
 from cudnn_convert.artifacts.onnx import as_fed, open_session, subgraphs_of
 from cudnn_convert.formats import CUTS_KEY, part_file
+from cudnn_convert.graph.index import walk
 from cudnn_convert.graph.passes import image_layouts
 from cudnn_convert.model import Array, Part
 from cudnn_convert.verification import effort
@@ -67,23 +68,17 @@ class OnnxTensorFile:
 
         The leaves are the tensors whose values the sink is computed from.
         """
-        is_recurrent, leaves, seen, todo = False, set[str](), set[str](), [sink]
-        while todo:
-            name = todo.pop()
-            node = self._makers.get(name)
-            if node is None:
-                leaves.update([] if name in self.constants else [name])
-                continue
-            if node.output[0] in seen:
-                continue
-            seen.add(node.output[0])
-            is_recurrent |= node.op_type in FUSED
-            for read in self._reads[id(node)]:
-                if read in cuts:
-                    leaves.update([] if node.op_type in _SHAPES else [read])
-                else:
-                    todo.append(read)
-        return frozenset(leaves), is_recurrent
+
+        def onward(name: str) -> list[str]:
+            reads = self._reads[id(self._makers[name])] if name in self._makers else ()
+            return [read for read in reads if read not in cuts]
+
+        reached = {*walk([sink], onward)}
+        nodes = [self._makers[name] for name in reached if name in self._makers]
+        valued = [node for node in nodes if node.op_type not in _SHAPES]
+        leaves = {read for node in valued for read in self._reads[id(node)] if read in cuts}
+        leaves |= {name for name in reached if name not in self._makers and name not in self.constants}
+        return frozenset(leaves), any(node.op_type in FUSED for node in nodes)
 
     def open(self, names: Sequence[str], cuts: Mapping[str, Array]) -> OnnxRunner:
         """Open the model with `cuts` as further inputs and `names` as outputs.
@@ -112,8 +107,8 @@ class OnnxTensorFile:
 
     def read_cuts(self) -> StoredCuts | None:
         """Read the statement about shared tensors stored in the file, if any."""
-        texts = [entry.value for entry in self.model.metadata_props if entry.key == CUTS_KEY]
-        return StoredCuts.parse(texts[-1]) if texts else None
+        metadata = {entry.key: entry.value for entry in self.model.metadata_props}
+        return StoredCuts.parse(metadata.get(CUTS_KEY))
 
     def write_cuts(self, cuts: StoredCuts) -> None:
         """Store the map to the source's tensors in the file.

@@ -25,9 +25,6 @@ def find_rank(graph: TensorGraph, name: str) -> int | None:
         ranks = [find_rank(graph, each) for each in graph.index.data_inputs(node)]
         return None if None in ranks else max(each for each in ranks if each is not None)
     keeps = node.op in REDUCTIONS and node.attr["keep_dims"].b
-    return _find_first(graph, root) if keeps or node.op in ops.CARRIERS | {"BiasAdd"} else None
-
-
-def _find_first(graph: TensorGraph, root: str) -> int | None:
-    """Return the rank of the first input; for a Merge, the loop's entering tensor."""
-    return find_rank(graph, graph.index.data_inputs(graph.node(root))[0])
+    if keeps or node.op in ops.CARRIERS | {"BiasAdd"}:
+        return find_rank(graph, graph.index.data_inputs(node)[0])  # of a Merge, what enters the loop
+    return None

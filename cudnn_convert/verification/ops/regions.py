@@ -286,7 +286,7 @@ class Asking:
             elif self._leaves_out(style, root) and not self._is_shown_by_one(style, given, name, root):
                 self.left[root] = f"differs on {style}: {what}"
             else:
-                self.asked.difference = OpDifference(root, self._name_ops(region), what, style)
+                self.asked.difference = OpDifference(root, _name_ops(region), what, style)
                 return True
         return False
 
@@ -356,8 +356,7 @@ class Asking:
         """
         if not self._is_fresh or style == values.RUN:
             return False
-        nodes = self._source.graph.index.nodes
-        kinds = [nodes[name].op for name in self._parts.regions[root].nodes]
+        kinds = self._parts.regions[root].kinds
         is_coarse = style == values.LARGE and not _PERIODIC.isdisjoint(kinds)
         return is_coarse or sum(kind not in _PLAIN for kind in kinds) > effort.FEW_OPS
 
@@ -391,14 +390,10 @@ class Asking:
                     self._note_failure(style, root, first_line(cause))
                 return {}
             half = len(sinks) // 2 if len(opened) == len(sinks) else len(sinks)
-            parts = [sinks[:half], sinks[half:]]
-            return {
-                name: value
-                for part in parts
-                for name, value in self._answer_artifact(
-                    style, part, given, tuple(name for name, _ in part)
-                ).items()
-            }
+            answered: dict[str, Array] = {}
+            for part in (sinks[:half], sinks[half:]):
+                answered |= self._answer_artifact(style, part, given, tuple(name for name, _ in part))
+            return answered
 
     def _note_failure(self, style: str, root: str, reason: str) -> None:
         """Note a failure of a region in the artifact, where the source succeeds.
@@ -411,7 +406,7 @@ class Asking:
         elif self._leaves_out(style, root):
             self.left[root] = f"{what} ({style})"
         else:
-            ops = self._name_ops(self._parts.regions[root])
+            ops = _name_ops(self._parts.regions[root])
             self.asked.difference = OpDifference(root, ops, what, style)
 
     def _answer_source(
@@ -475,12 +470,8 @@ class Asking:
 
     def _is_exact(self, region: Region) -> bool:
         """Return True if a region gives the same bits on both sides."""
-        kinds = [self._source.graph.index.nodes[name].op for name in region.nodes]
-        return (
-            not self._source.is_bound(region)
-            and _ROUNDING.isdisjoint(kinds)
-            and sum(kind in _ARITHMETIC for kind in kinds) < 2
-        )
+        is_simple = sum(kind in _ARITHMETIC for kind in region.kinds) < 2
+        return is_simple and not self._source.is_bound(region) and _ROUNDING.isdisjoint(region.kinds)
 
     def _allow(self, root: str, region: Region) -> Slack:
         """Return the difference allowed for a tensor beside rounding."""
@@ -488,16 +479,16 @@ class Asking:
         if root in self._parts.recurrent:
             share, atol = effort.RECURRENT_TOLERANCE
             slack = replace(slack, share=max(slack.share, share), atol=max(slack.atol, atol))
-        kinds = {self._source.graph.index.nodes[name].op for name in region.nodes}
-        if not kinds.isdisjoint(_AROUND_ONE):
+        if not _AROUND_ONE.isdisjoint(region.kinds):
             slack = replace(slack, atol=max(slack.atol, effort.NEAR_ONE))
-        if "ResizeBilinear" in kinds:
+        if "ResizeBilinear" in region.kinds:
             slack = replace(slack, share=max(slack.share, effort.BETWEEN_PIXELS))
         return slack
 
-    def _name_ops(self, region: Region) -> tuple[str, ...]:
-        kinds = {str(self._source.graph.index.nodes[name].op) for name in region.nodes}
-        return tuple(sorted(kinds - _PLAIN)) or tuple(sorted(kinds))
+
+def _name_ops(region: Region) -> tuple[str, ...]:
+    kinds = {*region.kinds}
+    return tuple(sorted(kinds - _PLAIN)) or tuple(sorted(kinds))
 
 
 def _other(seen: Collection[bool]) -> str:

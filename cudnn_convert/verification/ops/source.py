@@ -74,10 +74,11 @@ _READ: Final = {"ReverseV2": 1, "Transpose": 1, "Reshape": 1, "ExpandDims": 1}
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The source's nodes behind a tensor, and the tensors read by the nodes."""
+    """The source's nodes behind a tensor, with ops, and the tensors read by the nodes."""
 
     sink: str
     nodes: frozenset[str]
+    kinds: tuple[str, ...]
     leaves: frozenset[str]
 
 
@@ -160,13 +161,12 @@ class FedSource:
                     yield split(root)[0]
 
         nodes = frozenset(walk([split(sink)[0]], onward))
-        return Region(sink, nodes, frozenset(leaves))
+        kinds = tuple(str(graph.index.nodes[name].op) for name in nodes)
+        return Region(sink, nodes, kinds, frozenset(leaves))
 
     def is_recurrent(self, region: Region) -> bool:
         """Return True if a region has a recurrence."""
-        return any(
-            self.graph.index.nodes[name].op in _BLOCK_LSTMS for name in region.nodes
-        ) or not region.nodes.isdisjoint(self.graph.given)
+        return not (_BLOCK_LSTMS.isdisjoint(region.kinds) and region.nodes.isdisjoint(self.graph.given))
 
     def moves_recurrence(self, root: str) -> bool:
         """Return True if a tensor only has recurrence outputs, moved to new places."""
@@ -190,7 +190,7 @@ class FedSource:
         What goes round amplifies what is fed, and may go round for ever; fused LSTMs of TensorFlow 1 take
         small numbers for zero.
         """
-        return any(self.graph.index.nodes[name].op in _LOOPS | _BLOCK_LSTMS for name in region.nodes)
+        return not (_LOOPS | _BLOCK_LSTMS).isdisjoint(region.kinds)
 
     def hides(self, region: Region) -> bool:
         """Return True if a region has matrix products or choices beside a recurrence."""
@@ -199,7 +199,7 @@ class FedSource:
 
     def chooses(self, region: Region) -> bool:
         """Return True if a region has a branch, or picks between values."""
-        return any(self.graph.index.nodes[name].op in CHOICES for name in region.nodes)
+        return not CHOICES.isdisjoint(region.kinds)
 
     def list_gates(self) -> list[str]:
         """Return the comparisons made once, each to be seen both ways."""
@@ -209,7 +209,7 @@ class FedSource:
     def list_sizes(self, gate: str) -> list[int]:
         """Return the whole numbers possibly compared with a size by a gate."""
         region = self.region(gate, ())
-        if not any(self.graph.index.nodes[name].op in SHAPES for name in region.nodes):
+        if SHAPES.isdisjoint(region.kinds):
             return []
         return [int(each) for each in self._list_compared(region)[0] if each >= 1 and each == int(each)]
 
@@ -288,11 +288,11 @@ class FedSource:
 
     def tests_finiteness(self, region: Region) -> bool:
         """Return True if a region tests for infinities or NaN."""
-        return any(self.graph.index.nodes[name].op in _FINITENESS for name in region.nodes)
+        return not _FINITENESS.isdisjoint(region.kinds)
 
     def reduces(self, region: Region) -> bool:
         """Return True if a region reduces a possibly empty axis to a value."""
-        return any(self.graph.index.nodes[name].op in _REDUCTIONS for name in region.nodes)
+        return not _REDUCTIONS.isdisjoint(region.kinds)
 
     def _list_small(self, node: Any) -> list[float]:
         """Return the values of a small constant; long constants are ignored."""

@@ -27,10 +27,9 @@ from cudnn_convert.verification.ops.moved_ops import Pair, list_moved
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Two different tensors, of the source and of the artifact, and the difference."""
+    """A part of the source, and the difference of the artifact."""
 
     source: str
-    artifact: str
     what: str
 
 
@@ -69,8 +68,7 @@ class Comparer:
                 if self._layouts:
                     pair = self._layouts.strip(pair, self._pass)
             except KeyError as missing:
-                what = f"the artifact has no {missing.args[0]}"
-                self.alike.mismatches.append(Mismatch(of_source, of_artifact, what))
+                self.alike.mismatches.append(Mismatch(of_source, f"the artifact has no {missing.args[0]}"))
                 continue
             if pair in self._seen:
                 continue
@@ -78,7 +76,7 @@ class Comparer:
             if not pair[2]:
                 self.alike.pairs.add(pair[:2])
             if what := self._compare_layouts(pair):
-                self.alike.mismatches.append(Mismatch(*pair[:2], what))
+                self.alike.mismatches.append(Mismatch(pair[0], what))
 
     def _pass(self, root: str) -> None:
         """Count a transposition of the source, and the constant of the transposition."""
@@ -89,14 +87,14 @@ class Comparer:
     def _compare_layouts(self, pair: Pair) -> str:
         """Describe the difference of two roots with possibly reordered axes, or return ""."""
         try:
-            match = self._layouts.match(pair) if self._layouts else None
+            pairs = self._layouts.match(pair) if self._layouts else None
         except DifferentError as difference:
             return str(difference)
         except KeyError as missing:
             return f"the artifact has no {missing.args[0]}"
-        if match is None:
+        if pairs is None:
             return self._difference(*pair[:2])
-        self._todo += match.pairs
+        self._todo += pairs
         name = split(pair[0])[0]
         (self.alike.constants if self.source.is_constant(pair[0]) else self.alike.nodes).add(name)
         return ""

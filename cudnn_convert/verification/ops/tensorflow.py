@@ -6,8 +6,9 @@ file, a repaired SavedModel of TensorFlow 2 laid flat.
 
 from __future__ import annotations
 
+import copy
 import filecmp
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,18 +57,18 @@ def of_source(plan: Plan) -> TensorGraph:
         return plan.model.variables[checkpoint_key(node)].read()
 
     widths = {own.node: own.sizes.directions * own.sizes.width for own in plan.recurrences}
-    return TensorGraph(graph, _inputs(plan), given, variable, _names(plan.model.assets), widths)
+    files = tuple(map(tensor, plan.model.assets))
+    return TensorGraph(graph, _inputs(plan), given, variable, files, widths)
 
 
 def of_artifact(artifact: Artifact) -> TensorGraph:
     """Return the graph of an artifact, with the artifact's values."""
     plan = artifact.plan
-    files: tuple[str, ...] = ()
     variable: Callable[[NodeDef], Array]
     if artifact.is_repaired:
         laid = carve.inline_artifact(artifact)
         graph, reads = laid.graph, laid.inputs
-        files = _names(plan.model.assets)  # files beside a repaired SavedModel are copies
+        files = tuple(map(tensor, plan.model.assets))  # files beside a repaired SavedModel are copies
 
         def variable(node: NodeDef) -> Array:
             return laid.values({node.name: node})[node.name]
@@ -92,10 +93,6 @@ def _ends(recurrence: Recurrence, reads: Any) -> tuple[str, ...]:
 def _inputs(plan: Plan) -> frozenset[str]:
     states = (f"{state.state.variable}:0" for state in plan.states if state.start is not None)
     return frozenset([*map(tensor, plan.signature.inputs.values()), *states])
-
-
-def _names(files: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(map(tensor, files))
 
 
 def _read_stored(meta: Any, prefix: Path | None) -> Callable[[NodeDef], Array]:
@@ -149,7 +146,7 @@ def _compare_updates(
         if other is None:
             pairs[number] = (node.input[1], theirs)
         elif source.form(node)[0] != artifact.form(other)[0]:
-            yield Mismatch(mine, theirs, f"expected {node.op}, found {other.op}")
+            yield Mismatch(mine, f"expected {node.op}, found {other.op}")
         else:
             pairs[number] = (node.input[1], other.input[1])
             pairs.append((node.input[0], other.input[0]))
@@ -164,7 +161,7 @@ def _compare_states(source: TensorGraph, alike: Alike, plan: Plan) -> Iterator[M
     owners: dict[str, str] = {}
     for mine, theirs in sorted(alike.pairs):
         if mine in states and owners.setdefault(theirs, mine) != mine:
-            yield Mismatch(mine, theirs, f"expected a variable of its own, found that of {owners[theirs]}")
+            yield Mismatch(mine, f"expected a variable of its own, found that of {owners[theirs]}")
 
 
 def _find_write(graph: TensorGraph, name: str) -> NodeDef | None:
@@ -189,31 +186,26 @@ def compare_objects(artifact: Artifact) -> list[Mismatch]:
     (meta,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
     odd = []
     if meta.object_graph_def != kept.object_graph_def:
-        odd.append(Mismatch("the objects", "the objects", "expected those of the source, found others"))
+        odd.append(Mismatch("the objects", "expected those of the source, found others"))
     if dict(meta.signature_def) != dict(kept.signature_def):
-        odd.append(Mismatch("the signatures", "the signatures", "expected those of the source, found others"))
+        odd.append(Mismatch("the signatures", "expected those of the source, found others"))
     repaired = library(meta.graph_def)
     for name, function in library(kept.graph_def).items():
         is_repaired = any(node.op in ops.CUDNN | ops.CUDNN_GRADIENTS for node in function.node_def)
         if not is_repaired and not any(map(moved_ops.is_moved, function.node_def)):
             other = repaired.get(name)
             if other is None or not _are_alike(function, other):
-                odd.append(Mismatch(f"function {name}", name, "expected that of the source, found another"))
+                odd.append(Mismatch(f"function {name}", "expected that of the source, found another"))
     for file in sorted((artifact.plan.model.path / "variables").glob("*")):
         if not filecmp.cmp(file, artifact.path / "variables" / file.name, shallow=False):
-            odd.append(
-                Mismatch(f"variables/{file.name}", file.name, "expected that of the source, found another")
-            )
+            odd.append(Mismatch(f"variables/{file.name}", "expected that of the source, found another"))
     return odd
 
 
 def _are_alike(function: FunctionDef, other: FunctionDef) -> bool:
     """Return True if two functions are the same except for the devices of nodes."""
-    copies = []
-    for each in (function, other):
-        copy = type(each)()
-        copy.CopyFrom(each)
-        for node in copy.node_def:
+    copies = copy.deepcopy((function, other))
+    for each in copies:
+        for node in each.node_def:
             node.device = ""
-        copies.append(copy)
     return bool(copies[0] == copies[1])

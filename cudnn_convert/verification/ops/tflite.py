@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -20,6 +20,7 @@ from cudnn_convert.apart import Apart
 from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.tflite import pack_model, schema
 from cudnn_convert.formats import CUTS_KEY, part_file
+from cudnn_convert.graph.index import walk
 from cudnn_convert.model import Array, Part
 from cudnn_convert.verification import effort
 from cudnn_convert.verification.ops.models import StoredCuts
@@ -64,21 +65,14 @@ class TfliteTensorFile:
         return {name: index for name, (index, *others) in places.items() if not others}
 
     @cached_property
-    def _makers(self) -> dict[str, Any]:
-        makers = tflite.makers_of(self._graph)
-        return {name: makers[index] for name, index in self._places.items() if index in makers}
+    def _makers(self) -> dict[int, Any]:
+        return tflite.makers_of(self._graph)
 
     @cached_property
     def tensors(self) -> list[str]:
         """The names of all operator outputs of types known to NumPy."""
-        return [name for name in self._makers if self._is_number(self._graph.tensors[self._places[name]])]
-
-    def _is_number(self, tensor: Any) -> bool:
-        try:
-            self._model.dtype(tensor)
-        except LookupError:
-            return False
-        return True
+        tensors = {name: self._graph.tensors[k] for name, k in self._places.items() if k in self._makers}
+        return [name for name, tensor in tensors.items() if tensor.type in tflite.TYPES]
 
     def list_namesakes(self, name: str) -> list[str]:
         """Return the source's tensors of possibly equal value; some may be absent."""
@@ -99,24 +93,26 @@ class TfliteTensorFile:
         The leaves are the tensors whose values the sink is computed from.
         """
         ends = {self._places[name] for name in cuts}
-        makers = tflite.makers_of(self._graph)
-        is_recurrent, leaves, seen, todo = False, set[str](), set[int](), [self._places[sink]]
-        while todo:
-            op = makers.get(index := todo.pop())
-            if op is None:
-                leaves.update([self._name(index)] if self._is_fed(index) else [])
-                continue
-            if id(op) in seen:
-                continue
-            seen.add(id(op))
-            code = self._model.code(op)
-            is_recurrent |= id(op) in self._recurrences
-            for read in (int(each) for each in op.inputs if each >= 0):
-                if read in ends:
-                    leaves.update([] if code in _SHAPES else [self._name(read)])
-                else:
-                    todo.append(read)
-        return frozenset(leaves), is_recurrent
+        operators, leaves = self._walk_back([self._places[sink]], ends)
+        for op in operators.values():
+            if self._model.code(op) not in _SHAPES:
+                leaves |= ends.intersection(map(int, op.inputs))
+        return frozenset(map(self._name, leaves)), not self._recurrences.isdisjoint(operators)
+
+    def _walk_back(self, sinks: Iterable[int], ends: Collection[int]) -> tuple[dict[int, Any], set[int]]:
+        """Return the operators behind tensors, by identity, and the inputs of the file there.
+
+        What makes `ends` is left out.
+        """
+
+        def onward(index: int) -> list[int]:
+            reads = self._makers[index].inputs if index in self._makers else ()
+            return [int(read) for read in reads if read >= 0 and int(read) not in ends]
+
+        reached = {*walk(sinks, onward)}
+        operators = [self._makers[index] for index in reached if index in self._makers]
+        inputs = {index for index in reached if index not in self._makers and self._is_fed(index)}
+        return {id(op): op for op in operators}, inputs
 
     def _is_fed(self, index: int) -> bool:
         """Return True if a tensor without a maker is an input of the file."""
@@ -131,22 +127,14 @@ class TfliteTensorFile:
         for name in cuts:
             fed[self._places[name]] = len(alone.tensors)
             alone.tensors.append(copy.copy(self._graph.tensors[self._places[name]]))
-        makers = tflite.makers_of(self._graph)
-        inputs, live, todo = set[int](), set[int](), [self._places[name] for name in names]
-        while todo:
-            op = makers.get(index := todo.pop())
-            if op is None:
-                inputs |= {index} if self._is_fed(index) else set()
-            elif id(op) not in live:
-                live.add(id(op))
-                reads = [int(read) for read in op.inputs if read >= 0]
-                inputs |= {fed[read] for read in reads if read in fed}
-                todo += [read for read in reads if read not in fed]
+        operators, inputs = self._walk_back([self._places[name] for name in names], fed)
+        alone.operators = []
         for op in self._graph.operators:
-            if id(op) in live:
+            if id(op) in operators:
                 moved = copy.copy(op)
                 moved.inputs = [fed.get(int(read), int(read)) for read in op.inputs]
-                alone.operators = [*(alone.operators or ()), moved]
+                inputs |= {fed[int(read)] for read in op.inputs if int(read) in fed}
+                alone.operators.append(moved)
         alone.inputs, alone.outputs = sorted(inputs), [self._places[name] for name in names]
         originals = {number: self._name(index) for index, number in fed.items()}
         ends = [
@@ -157,8 +145,7 @@ class TfliteTensorFile:
 
     def read_cuts(self) -> StoredCuts | None:
         """Read the statement about shared tensors stored in the file, if any."""
-        text = self._model.read_metadata(CUTS_KEY.encode())
-        return None if text is None else StoredCuts.parse(text)
+        return StoredCuts.parse(self._model.read_metadata(CUTS_KEY.encode()))
 
     def write_cuts(self, cuts: StoredCuts) -> None:
         """Store the map to the source's tensors in the file."""

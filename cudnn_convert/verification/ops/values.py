@@ -118,7 +118,7 @@ def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[f
     elif style == GRID and any(near):
         steps = rng.integers(-40, 41, value.shape) * 0.5
         wanted = rng.choice([constant for constant in near if constant], value.shape) * steps
-    elif style == CLOSE and kind is np.float64 and value.size:
+    elif style == CLOSE and kind is np.float64:
         others = rng.choice(value.ravel(), value.shape)
         wanted = others * (1 + 2.0**-40 * rng.integers(0, 3, value.shape))
     elif style == ODD[0]:
@@ -148,7 +148,7 @@ def _integers(rng: np.random.Generator, style: str, value: Array, leaf: Leaf) ->
     if leaf.counts:
         return value
     if leaf.rows:
-        return rng.integers(0, leaf.rows, value.shape).astype(value.dtype) if style != RUN else value
+        return rng.integers(0, leaf.rows, value.shape).astype(value.dtype)
     if style == NEGATED:
         return -value if limits.min < 0 else value
     near = [int(constant) for constant in leaf.near if abs(constant) < 2**31 and constant == int(constant)]
@@ -191,11 +191,7 @@ def list_choices(value: Array, leaf: Leaf) -> list[Array]:
         whole = [int(constant) for constant in near if constant == int(constant)]
         return [np.full_like(value, choice) for choice in (*whole, max(whole) + 1)] if whole else []
     if value.dtype.kind == "f" and near:
-        far = [abs(constant) * 0.05 + 0.05 for constant in near]
-        return [
-            step_over(value, near[0], -1),
-            *(np.full_like(value, c + d) for c, d in zip(near, far, strict=True)),
-        ]
+        return [step_over(value, near[0], -1), *(step_over(value, constant, 1) for constant in near)]
     return []
 
 

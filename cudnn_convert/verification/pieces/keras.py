@@ -49,10 +49,11 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
         return Pieces(tuple(_list_layers(artifact, recurrences)))
     layers, reasons = layers_of(artifact, recurrences)
     known = [(own, *layers[own.node]) for own in recurrences if own.node in layers]
-    return Pieces(
-        tuple(Piece(own.node, (0,), name, _asking(layer, own), lengths=False) for own, name, layer in known),
-        reasons,
+    cuts = (  # what sets attributes decorates the function: they are set at every call of it
+        Piece(own.node, (0,), name, _asking(set_attributes(layer, _CALLED)(layer.call), own), lengths=False)
+        for own, name, layer in known
     )
+    return Pieces(tuple(cuts), reasons)
 
 
 def _list_layers(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Iterator[Piece]:
@@ -63,11 +64,11 @@ def _list_layers(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Itera
         for number in range(recurrence.sizes.layers):
             layer = runner.model.get_layer(named_weights.name_keras_layer(number))
             name = f"{part.name}/{layer.name}"
-            yield Piece(recurrence.node, (number,), name, _asking_both(layer, recurrence), lengths=False)
+            yield Piece(recurrence.node, (number,), name, _asking(layer, recurrence), lengths=False)
 
 
-def _asking_both(layer: Any, recurrence: Recurrence) -> Callable[[PieceInputs], Answer]:
-    """Return a function for the answer of a layer of all directions.
+def _asking(call: Callable[..., Any], recurrence: Recurrence) -> Callable[[PieceInputs], Answer]:
+    """Return a function for the answer of a layer's `call`, of all directions.
 
     The states are from and to cuDNN's order.
     """
@@ -76,7 +77,7 @@ def _asking_both(layer: Any, recurrence: Recurrence) -> Callable[[PieceInputs], 
     def ask(asked: PieceInputs) -> Answer:
         states = [kind[k] for k in range(len(asked.h)) for kind in (asked.h, asked.c)[:count]]
         x, *begin = (tf.constant(v, recurrence.dtype) for v in (asked.x.swapaxes(0, 1), *states))
-        y, *ends = (np.asarray(value) for value in layer(x, initial_state=begin, training=False))
+        y, *ends = map(np.asarray, tf.nest.flatten(call(x, initial_state=begin, training=False)))
         h, *c = (np.stack(ends[kind::count]) for kind in range(count))
         return y.swapaxes(0, 1), h, c[0] if c else None
 
@@ -125,32 +126,6 @@ def _recurrent(layer: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
         yield from _recurrent(inner, (*path, layer.name))
 
 
-@contextmanager
-def _set_up_call(layer: Any) -> Iterator[None]:
-    """Set a layer up for the call, and restore the layer afterwards."""
-    before = {name: getattr(layer, name) for name in _CALLED if hasattr(layer, name)}
-    try:
-        for name in before:
-            setattr(layer, name, _CALLED[name])
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(layer, name, value)
-
-
-def _asking(layer: Any, recurrence: Recurrence) -> Callable[[PieceInputs], Answer]:
-    def ask(asked: PieceInputs) -> Answer:
-        x = tf.constant(asked.x.swapaxes(0, 1), recurrence.dtype)
-        states = [asked.h[0], asked.c[0]] if recurrence.sizes.mode is Mode.LSTM else [asked.h[0]]
-        start = [tf.constant(value, recurrence.dtype) for value in states]
-        with _set_up_call(layer):
-            y, *ends = tf.nest.flatten(layer.call(x, initial_state=start, training=False))
-        h, *c = (np.asarray(value)[None] for value in ends)
-        return np.asarray(y).swapaxes(0, 1), h, c[0] if c else None
-
-    return ask
-
-
 def runner(artifact: Artifact) -> RunGlue:
     """Return a function for runs of a model with recurrences as layers."""
     plan = artifact.plan
@@ -170,7 +145,7 @@ def runner(artifact: Artifact) -> RunGlue:
             stack.enter_context(tf_private.eager_mode())  # the judge's own graph stands open
             for name, layer in dict(layers.values()).items():
                 reset_states(layer)
-                stack.enter_context(calling(layer, given.of(name, layer)))
+                stack.enter_context(set_attributes(layer, {"call": given.of(name, layer)}))
             for run in passes:
                 given.begin([(layers[call.node][0], call) for call in run.calls])
                 try:
@@ -296,11 +271,13 @@ def reset_states(layer: Any) -> None:
 
 
 @contextmanager
-def calling(layer: Any, call: Callable[..., Any]) -> Iterator[None]:
-    """Replace a layer's `call`, and restore the `call` afterwards."""
-    before = layer.call
+def set_attributes(layer: Any, values: Mapping[str, Any]) -> Iterator[None]:
+    """Set the present attributes of a layer, and restore the layer afterwards."""
+    before = {name: getattr(layer, name) for name in values if hasattr(layer, name)}
     try:
-        layer.call = call
+        for name in before:
+            setattr(layer, name, values[name])
         yield
     finally:
-        layer.call = before
+        for name, value in before.items():
+            setattr(layer, name, value)

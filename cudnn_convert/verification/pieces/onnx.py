@@ -16,14 +16,13 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import onnx
-from onnx import external_data_helper, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.onnx import open_session, subgraphs_of
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array, Part, Recurrence
-from cudnn_convert.plan import Plan
-from cudnn_convert.verification.judges import RecurrenceCall, nearest
+from cudnn_convert.verification.judges import nearest
 from cudnn_convert.verification.pieces.glue_runs import (
     GlueResult,
     GlueRun,
@@ -112,16 +111,10 @@ def _cut(model: Any, node: Any, constants: Mapping[str, Any], folder: Path) -> A
 
 def _constant(tensor: Any, folder: Path, name: str) -> Any:
     """Copy a constant as float32, under a given name."""
-    tensor_proto = onnx.TensorProto()
-    tensor_proto.CopyFrom(tensor)
-    if external_data_helper.uses_external_data(tensor_proto):
-        external_data_helper.load_external_data_for_tensor(tensor_proto, str(folder))
-        tensor_proto.ClearField("external_data")
-        tensor_proto.data_location = onnx.TensorProto.DEFAULT
-    if tensor_proto.data_type != _FLOAT:
-        return numpy_helper.from_array(numpy_helper.to_array(tensor_proto).astype(np.float32), name)
-    tensor_proto.name = name
-    return tensor_proto
+    copied = onnx.TensorProto()
+    copied.CopyFrom(tensor)  # what lies in another file is read into it
+    value = numpy_helper.to_array(copied, str(folder)).astype(np.float32, copy=False)
+    return numpy_helper.from_array(value, name)
 
 
 def _asking(cut: Any) -> Any:
@@ -152,41 +145,29 @@ def runner(artifact: Artifact) -> RunGlue:
 
     def run(passes: Sequence[GlueRun]) -> Iterator[GlueResult]:
         for call in passes:
-            yield _join([_run(artifact, part, call) for part in artifact.plan.parts])
+            seen = [_run(artifact, part, call) for part in artifact.plan.parts]
+            outputs = {key: value for result in seen for key, value in result.outputs.items()}
+            yield GlueResult(outputs, [value for result in seen for value in result.entered])
 
     return run
-
-
-def _join(seen: Sequence[GlueResult]) -> GlueResult:
-    """Join the results of several files."""
-    outputs: dict[str, Array] = {}
-    for run in seen:
-        outputs |= run.outputs
-    return GlueResult(outputs, [value for run in seen for value in run.entered])
 
 
 def _run(artifact: Artifact, part: Part, given: GlueRun) -> GlueResult:
     """Run the glue in the file of a part, on the part's inputs."""
     plan, file = artifact.plan, part_file(artifact.path, part.name)
     model = onnx.load(str(file))
-    nodes = {node for _, node, _ in read_recorded_layers(model)}
+    records = [*read_recorded_layers(model)]
+    nodes = {node for _, node, _ in records}
     calls = given.calls if len(plan.parts) == 1 else [call for call in given.calls if call.node in nodes]
-    values_by_node = _find_values(plan, model, calls)
+    fused = {node.name for node, _ in find_fused_nodes(model.graph, {})}
+    named = {piece: (node, layer) for piece, node, layer in records if piece in fused}
+    values_by_node = match_values(plan, calls, named)
     keys = {tensor: key for key, tensor in part.signature.inputs.items()}
-    named = runners.pair_inputs(
-        file, part.signature.inputs, [reference.name for reference in model.graph.input]
-    )
-    fed = {named[keys[tensor]]: value for tensor, value in given.feed.items() if tensor in keys}
+    names = runners.pair_inputs(file, part.signature.inputs, [value.name for value in model.graph.input])
+    fed = {names[keys[tensor]]: value for tensor, value in given.feed.items() if tensor in keys}
     is_nested = any(node.op_type in _NESTED for node in model.graph.node)
     values, taken = (_interpret if is_nested else _run_model)(model, values_by_node, fed)
     return _see(model, values, taken, part)
-
-
-def _find_values(plan: Plan, model: Any, calls: Sequence[RecurrenceCall]) -> dict[str, list[LayerValues]]:
-    """Map each fused node of the provenance to the possible given values."""
-    recorded = {piece: (node, layer) for piece, node, layer in read_recorded_layers(model)}
-    names = [node.name for node, _ in find_fused_nodes(model.graph, {})]
-    return match_values(plan, calls, {name: recorded[name] for name in names if name in recorded})
 
 
 def _run_model(
@@ -257,9 +238,7 @@ def _session(model: Any, fused: list[Any]) -> Any:
     ]
     del graph.node[:]
     graph.node.extend(kept)
-    have = {value.name for value in (*graph.input, *graph.output)} | {
-        value.name for value in graph.initializer
-    }
+    have = {value.name for value in graph.output}
     outputs = [name for node in fused for name in node.output if name]
     graph.input.extend(helper.make_tensor_value_info(name, _FLOAT, None) for name in outputs)
     made_by = {name for node in kept for name in node.output}

@@ -30,7 +30,8 @@ from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Pie
 
 _KEY: Final = b"cudnn_convert"
 OPS: Final = schema.BuiltinOperator
-_TYPES: Final = {
+#: The types of NumPy, by those of the file's schema.
+TYPES: Final = {
     getattr(schema.TensorType, name.upper()): np.dtype(name)
     for name in ("float32", "float64", "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
 }
@@ -87,11 +88,11 @@ class TfliteModel:
 
     def dtype(self, tensor: Any) -> np.dtype[Any]:
         """Return the type of a tensor. Raises LookupError for types outside NumPy."""
-        if tensor.type not in _TYPES:
+        if tensor.type not in TYPES:
             raise LookupError(
                 f"the artifact has {tensor.name.decode()}, which is neither a number nor a bool"
             )
-        return _TYPES[tensor.type]
+        return TYPES[tensor.type]
 
     def constant(self, tensor: Any) -> Array:
         """Return the value of a tensor stored in the file."""
@@ -237,21 +238,14 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
             except UncutError as cause:
                 reasons[node] = str(cause)
                 continue
-            cuts.append(_piece(node, layer, names[0], parts))
+            lengths = all(LENGTHS in part.inputs for part in parts)
+            outputs = all(part.outputs for part in parts)
+            steps, rows = parts[0].sizes
+            ask = partial(_ask, parts)
+            cuts.append(
+                Piece(node, (layer,), names[0], ask, lengths=lengths, outputs=outputs, steps=steps, rows=rows)
+            )
     return Pieces(tuple(cuts), reasons)
-
-
-def _piece(node: str, layer: int, name: str, parts: Sequence[_LayerModel | _FusedModel]) -> Piece:
-    return Piece(
-        node,
-        (layer,),
-        name,
-        partial(_ask, parts),
-        lengths=all(LENGTHS in part.inputs for part in parts),
-        outputs=all(part.outputs for part in parts),
-        steps=parts[0].sizes[0],
-        rows=parts[0].sizes[1],
-    )
 
 
 class UncutError(Exception):
@@ -295,17 +289,13 @@ class _LayerModel:
     sizes: tuple[int | None, int | None]
     backward: bool
 
-    def ask(self, x: Array, states: Sequence[Array], lengths: Array) -> list[Array]:
-        """Return `[y, h]`, and `c` of an LSTM; larger batches run in portions."""
-        batch = self.sizes[1] or x.shape[1]
-        answers = [
-            self._ask(x[:, k : k + batch], [state[k : k + batch] for state in states], lengths[k : k + batch])
-            for k in range(0, x.shape[1], batch)
-        ]
-        y, *last = zip(*answers, strict=True)
-        return [np.concatenate(y, 1), *(np.concatenate(part) for part in last)]
+    @property
+    def rows(self) -> int | None:
+        """The most rows of a call."""
+        return self.sizes[1]
 
-    def _ask(self, x: Array, states: Sequence[Array], lengths: Array) -> list[Array]:
+    def ask(self, x: Array, states: Sequence[Array], lengths: Array) -> list[Array]:
+        """Return `[y, h]`, and `c` of an LSTM."""
         (asked, rows, width), (time, batch) = x.shape, self.sizes
         full = np.zeros((time or asked, batch or rows, width), np.float32)
         # The last step of a loop of fixed length: it starts there, and so takes a single one.
@@ -336,39 +326,32 @@ class _FusedModel:
     h: int
     c: int
     rows: int
-    backward: bool
     outputs: bool
     inputs: Sequence[str] = (X,)
     sizes: tuple[int | None, int | None] = (None, None)
 
     def ask(self, x: Array, states: Sequence[Array], _: Array) -> list[Array]:
-        """Return `[y, h, c]`; larger batches run in portions of `rows`."""
-        answers = []
-        for k in range(0, x.shape[1], self.rows):
-            here = slice(k, k + self.rows)
-            none = self.rows - x[:, here].shape[1]
-            part = np.pad(x[:, here], ((0, 0), (0, none), (0, 0)))
-            h, c = (np.pad(state[here], ((0, none), (0, 0))) for state in states)
-            answers.append([value[..., : self.rows - none, :] for value in self._ask(part, h, c)])
-        y, *last = zip(*answers, strict=True)
-        return [np.concatenate(y, 1), *(np.concatenate(part) for part in last)]
-
-    def _ask(self, x: Array, h: Array, c: Array) -> list[Array]:
+        """Return `[y, h, c]`."""
+        none = self.rows - x.shape[1]
+        h, c = (np.pad(state, ((0, none), (0, 0))) for state in states)
+        full = np.pad(x, ((0, 0), (0, none), (0, 0)))
         interpreter = self.opened()
         (taken,), (given,) = interpreter.get_input_details(), interpreter.get_output_details()
-        interpreter.resize_tensor_input(taken["index"], x.shape)
+        interpreter.resize_tensor_input(taken["index"], full.shape)
         interpreter.allocate_tensors()
-        for index, value in ((taken["index"], x), (self.h, h), (self.c, c)):
+        for index, value in ((taken["index"], full), (self.h, h), (self.c, c)):
             interpreter.set_tensor(index, np.ascontiguousarray(value, np.float32))
         interpreter.invoke()
-        return [interpreter.get_tensor(index) for index in (given["index"], self.h, self.c)]
+        answers = (interpreter.get_tensor(index) for index in (given["index"], self.h, self.c))
+        return [value[..., : x.shape[1], :] for value in answers]
 
 
 def _ask(parts: Sequence[_LayerModel | _FusedModel], asked: PieceInputs) -> Answer:
     """Ask the directions of a layer in turn, and return the layer's answer."""
     x, h, c = (value.astype(np.float32) for value in (asked.x, asked.h, asked.c))
     answers = [
-        part.ask(x, (h[direction], c[direction]), asked.lengths) for direction, part in enumerate(parts)
+        _ask_in_portions(part, x, (h[direction], c[direction]), asked.lengths)
+        for direction, part in enumerate(parts)
     ]
     y, *last = zip(*answers, strict=True)
     ends = [np.stack(values) for values in last]
@@ -377,19 +360,28 @@ def _ask(parts: Sequence[_LayerModel | _FusedModel], asked: PieceInputs) -> Answ
     return np.concatenate(y, 2), ends[0], ends[1] if len(ends) > 1 else None
 
 
+def _ask_in_portions(
+    part: _LayerModel | _FusedModel, x: Array, states: Sequence[Array], lengths: Array
+) -> list[Array]:
+    """Ask a direction in portions of the accepted number of rows."""
+    batch = part.rows or x.shape[1]
+    answers = [
+        part.ask(x[:, k : k + batch], [state[k : k + batch] for state in states], lengths[k : k + batch])
+        for k in range(0, x.shape[1], batch)
+    ]
+    y, *last = zip(*answers, strict=True)
+    return [np.concatenate(y, 1), *(np.concatenate(values) for values in last)]
+
+
 def _part(model: TfliteModel, loop: tuple[Any, Any], direction: int) -> _LayerModel | _FusedModel:
     """Cut a loop or a fused op out as a model for asking. Raises UncutError."""
-    part = cut(model, *loop, backward=direction > 0)
     graph, op = loop
+    part = cut(model, graph, op, backward=direction > 0)
+    opened, outputs = cache(partial(open_subgraph, model, part.alone)), "y" in part.gives
     if model.code(op) != OPS.WHILE:
         h, c = (int(op.inputs[operand]) for operand in _STATES)
-        opened = cache(partial(open_subgraph, model, part.alone))
-        rows = int(graph.tensors[h].shape[0])
-        return _FusedModel(opened, h, c, rows, direction > 0, "y" in part.gives)
-    sizes = _sizes(model, *loop)
-    return _LayerModel(
-        cache(partial(open_subgraph, model, part.alone)), part.inputs, "y" in part.gives, sizes, direction > 0
-    )
+        return _FusedModel(opened, h, c, int(graph.tensors[h].shape[0]), outputs)
+    return _LayerModel(opened, part.inputs, outputs, _sizes(model, graph, op), direction > 0)
 
 
 def cut(model: TfliteModel, graph: Any, loop: Any, *, backward: bool) -> LoopCut:

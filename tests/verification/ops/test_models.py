@@ -15,6 +15,6 @@ def test_cuts_are_read_as_they_were_written() -> None:
     assert StoredCuts(dict(reversed(CUTS.names.items())), CUTS.left).format() == text
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"names": {}}', '{"names": 3, "left": {}}', b"\xff"])
-def test_other_texts_say_nothing(text: str | bytes) -> None:
+@pytest.mark.parametrize("text", [None, "", "[]", "{", '{"names": {}}', '{"names": 3, "left": {}}', b"\xff"])
+def test_other_texts_say_nothing(text: str | bytes | None) -> None:
     assert StoredCuts.parse(text) is None
