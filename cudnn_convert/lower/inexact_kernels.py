@@ -43,6 +43,7 @@ from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, all_nodes, tenso
 from cudnn_convert.graph.node_defs import read_attribute
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep
+from cudnn_convert.text import list_some
 
 #: From here on the root is wrong.
 _LARGE: Final = np.float32(2.0**126)
@@ -273,6 +274,5 @@ def notes(graph: AnyGraph) -> Iterator[str]:
     """Yield a note on the graph's ops lacking an exact form."""
     names = [node.name for node in all_nodes(graph) if node.op in ("Sin", "Cos")]
     if names:
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        where = f"{', '.join(names[:_SHOWN])}{more}"
-        yield f"{where}: TensorFlow Lite's sines and cosines are off beyond 1e6, and wrong beyond 1e9"
+        actual = "TensorFlow Lite's sines and cosines are off beyond 1e6, and wrong beyond 1e9"
+        yield f"{list_some(names, _SHOWN)}: {actual}"

@@ -20,14 +20,14 @@ def draw_network(plan: Plan) -> Network | None:
             for link in _link_single(part, recurrence.node)
         ]
         return Network(tuple(links), 0, 0)
-    nodes = {recurrence.node for recurrence in plan.recurrences}
-    if not nodes or not nodes <= plan.graph.index.nodes.keys():
+    nodes = sorted({recurrence.node for recurrence in plan.recurrences})
+    if not nodes or not plan.graph.index.nodes.keys() >= {*nodes}:
         return None
     index = plan.graph.index
     starts = {split(name)[0]: f"input {key}" for key, name in plan.signature.inputs.items()}
     starts |= {node: node for node in nodes}
     links = []
-    for node in sorted(nodes):
+    for node in nodes:
         reads = index.data_inputs(index.nodes[node])
         tensors = [*reads[:PARAMS], *reads[LENGTHS:]]
         links += _lead(index, tensors, node, starts)

@@ -10,7 +10,7 @@ Source: tensorflow v2.21.0 core/framework/op_def.proto (AttrDef), node_def_util.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -22,8 +22,10 @@ from cudnn_convert import context
 from cudnn_convert.errors import ReadError
 from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import callees, library
+from cudnn_convert.text import list_some
 
-_SHOWN: Final = 3
+#: Names that a message lists before it counts the rest.
+SHOWN: Final = 3
 _LONG: Final = 200
 #: Bytes of an element where the type has none of its own, such as a string's.
 _LARGEST: Final = 16
@@ -167,7 +169,7 @@ def _require_finite(path: Path, graph: Any) -> None:
         if is_through:
             sizes[opened.pop()] = _size(functions[name].node_def, sizes)
         elif name in opened:
-            actual = " -> ".join(map(_show, [*opened[opened.index(name) :][:_SHOWN], name]))
+            actual = " -> ".join(map(_show, [*opened[opened.index(name) :][:SHOWN], name]))
             raise ReadError(path, "functions", expected="no function that calls itself", found=actual)
         elif name not in sizes:
             opened.append(name)
@@ -185,14 +187,8 @@ def _size(nodes: Any, sizes: Mapping[str, int]) -> int:
     return sum(1 + sum(sizes.get(callee, 0) for callee in callees(node)) for node in nodes)
 
 
-def join_first(names: Sequence[str]) -> str:
-    """Join the first of some names, and say how many follow."""
-    shown = ", ".join(names[:_SHOWN])
-    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
-
-
 def _join_names(names: Iterable[str]) -> str:
-    return join_first([*map(_show, names)])
+    return list_some([*map(_show, names)], SHOWN)
 
 
 def _show(name: str) -> str:

@@ -32,6 +32,7 @@ from cudnn_convert.model import Model, Signature
 from cudnn_convert.read import checks
 from cudnn_convert.read.arrays.containers import read_head
 from cudnn_convert.read.tensorbundle.tables import varint
+from cudnn_convert.text import list_some
 
 KIND: Final = "frozen graph"
 TAGS: Final = False
@@ -80,7 +81,7 @@ def read(path: Path) -> Model:
     left = [node.name for node in graph.node if node.op in ops.VARIABLES]
     if left:
         cure = f"freeze the graph, or convert its checkpoint with --architecture {path}"
-        listed = checks.join_first(left)
+        listed = list_some(left, checks.SHOWN)
         reason = f"graph: expected constants in the place of variables, found the variables {listed}; {cure}"
         raise UnsupportedModelError(path, [reason])
     return Model(path, KIND, graph, {}, assets=beside(graph, path.parent))

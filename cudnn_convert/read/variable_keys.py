@@ -26,6 +26,7 @@ from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import library, walk
 from cudnn_convert.model import Tensor
 from cudnn_convert.read import checks, tensorbundle
+from cudnn_convert.text import list_some
 
 _HANDS_ON: Final = frozenset({"Identity", "Reshape"})
 _ALL: Final = re.compile(r"(.*/)?restore_all(_\d+)?")
@@ -90,7 +91,7 @@ def _notes(keys: Mapping[str, str], tensors: Mapping[str, tensorbundle.Checkpoin
     """Yield a note on variables with an own entry, but restored from another key."""
     both = [f"{name} from {key}" for name, key in sorted(keys.items()) if name in tensors]
     if both:
-        listed = checks.join_first(both)
+        listed = list_some(both, checks.SHOWN)
         yield f"values restored as the graph's saver does, not by the variables' own names: {listed}"
 
 

@@ -28,6 +28,7 @@ from cudnn_convert.model import (
     is_float,
 )
 from cudnn_convert.recurrences.weight_copies import BLOB, scopes
+from cudnn_convert.text import list_some
 from cudnn_convert.weights import parameter_blob, training_state
 
 #: The largest size of an axis in TensorFlow and NumPy; a damaged index may claim any shape.
@@ -128,7 +129,7 @@ def _of_any_name(model: Model, description: PartialSizes, wanted: str | None) ->
 def _nothing(model: Model, vectors: dict[str, Tensor]) -> Reason:
     expected = f"expected {model.graphless.expected}, found none of them"
     if model.plain.layers:
-        expected += f": no cuDNN recurrence in it; this looks like {_list_few(model.plain.layers)}"
+        expected += f": no cuDNN recurrence in it; this looks like {list_some(model.plain.layers, _LISTED)}"
     if model.plain.whole:
         return Reason(f"{expected}; such layers run on a CPU as they are, in the program that trained them")
     longest = sorted(vectors, key=lambda key: -vectors[key].shape[0])[:3]
@@ -139,17 +140,12 @@ def _nothing(model: Model, vectors: dict[str, Tensor]) -> Reason:
     for parameters in doubtful:
         by_mode.setdefault(parameters.modes[0], []).append(parameters)
     for mode, sets in by_mode.items():
-        listed = _list_few([parameters.scope.rstrip("/") for parameters in sets])
+        listed = list_some([parameters.scope.rstrip("/") for parameters in sets], _LISTED)
         cure += f"; {listed} may be {_DOUBTS[mode]}: say --mode {mode.value} --units N"
     remedies = dict.fromkeys((parameters.modes[0], parameters.units) for parameters in doubtful)
     return Reason(
         expected + cure, *(Remedy({"mode": mode.value, "units": count}) for mode, count in remedies)
     )
-
-
-def _list_few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
 
 
 #: What weights may be that a dense layer has too, by the mode of the recurrence.

@@ -26,6 +26,7 @@ from cudnn_convert.read.arrays.containers import ArrayFiles
 from cudnn_convert.read.arrays.torch_archive import PICKLE, TYPES, Archive, list_roots
 from cudnn_convert.read.arrays.torch_pickle import Claim, Entries, Opaque, PickleError, Unreadable
 from cudnn_convert.read.dialects import torch
+from cudnn_convert.text import list_some
 
 KIND: Final = "PyTorch file"
 TAGS: Final = False
@@ -177,8 +178,7 @@ def _ask(path: Path, choices: list[_Keys], *, is_foreign: bool) -> str:
 
 
 def _join(choices: list[_Keys]) -> str:
-    more = f" and {len(choices) - _LISTED} more" if len(choices) > _LISTED else ""
-    return ", ".join(_index(keys) or "the whole" for keys in choices[:_LISTED]) + more
+    return list_some([_index(keys) or "the whole" for keys in choices], _LISTED)
 
 
 def _index(keys: _Keys) -> str:
