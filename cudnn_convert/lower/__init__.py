@@ -19,7 +19,7 @@
 * tensorflow   : The lowering to TensorFlow ops with CPU kernels in every build.
 * onnx         : The lowering to ONNX: tf2onnx converts the graph, fused nodes the recurrences.
 
-May import: errors, private, decode, model, values, weights, graph, graph.passes, recurrences,
+May import: text, errors, private, decode, model, values, weights, graph, graph.passes, recurrences,
 lower.tensorflow.
 Entry: `tensorflow.lower.lower`, `onnx.convert.lower`, `tflite.lower_tflite`, each for a whole graph.
 """
