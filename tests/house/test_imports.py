@@ -53,7 +53,8 @@ ALLOWED = {
     "read.dialects read.arrays",
     "lower.tensorflow": "errors private model weights graph graph.passes recurrences",
     "compat": "private model weights lower.tensorflow",
-    "lower": "text errors private decode model values weights graph graph.passes recurrences lower.tensorflow",
+    "lower": "text errors private decode model values weights graph graph.passes recurrences "
+    "lower.tensorflow",
     "lower.onnx": "version text errors model values weights graph graph.passes recurrences "
     "lower.block_lstm lower.search lower.missing_ops lower.tensor_lists",
     "plan": "text errors private formats context model values options weights graph graph.passes "
