@@ -17,7 +17,7 @@ import tensorflow as tf
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
 from cudnn_convert.formats import Keeps
 from cudnn_convert.graph import gpu_ops, ops, session
-from cudnn_convert.graph.graph import Graph, extract_nodes, import_graph
+from cudnn_convert.graph.graph import Graph, extract_nodes
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split
 from cudnn_convert.graph.passes import channels_last, half_precision, plain_convolutions, subgraphs
 from cudnn_convert.graph.passes.inference import MASKS, mask
@@ -288,11 +288,11 @@ def undrawable(plan: Plan) -> list[str]:
     """
     if isinstance(plan, RecurrencesPlan):
         return []
-    index = Graph.of(plan.graph).index
+    index = plan.graph.index
     asked = {op for op, _ in map(split, plan.signature.inputs.values()) if index.is_read(op)}
     if all(_is_plain(node) for node in plan.graph.node if node.name in asked):
         return []
-    return [*_undrawable(plan, import_graph(plan.graph), asked)]
+    return [*_undrawable(plan, plan.graph.shapes, asked)]
 
 
 def _is_plain(node: NodeDef) -> bool:

@@ -139,7 +139,7 @@ def generate(
 
 
 def _generate(plan: Plan, source: RunningSource, seed: int, kinds: Sequence[Sizes], floats: Floats) -> _Feeds:
-    seen, index = import_graph(plan.graph), Index(plan.graph)
+    seen, index = plan.graph.shapes, plan.graph.index
     names = list(plan.signature.inputs.values())
     tensors = {name: _describe_input(index, seen, name) for name in names} | _states(plan)
     paddings = {name: find_padding(index, name) for name in names}
@@ -459,7 +459,7 @@ def fit(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Arr
 
     Raises UsageError.
     """
-    seen, reasons, feed = import_graph(plan.graph), [], {}
+    seen, reasons, feed = plan.graph.shapes, [], {}
     named = {key: name for key, name in plan.signature.inputs.items() if key in values}
     for key, name in named.items():
         wanted, given, at = seen.get_tensor_by_name(name), values[key], f"{where}: {key}"

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
 from cudnn_convert.graph import node_defs, ops, recurrent_state, separable
-from cudnn_convert.graph.graph import Graph, import_graph, prune, strip_devices
+from cudnn_convert.graph.graph import Graph, prune, strip_devices
 from cudnn_convert.graph.index import Index, NodeDef, reference, unique
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.model import InMemory, Model
@@ -203,7 +203,7 @@ def _find_written_shapes(graph: Graph, scalars: Sequence[recurrent_state.State])
     """Return the shapes assigned to variables starting as scalars, where the ranks agree."""
     if not scalars:
         return {}
-    index, seen, starts = graph.index, import_graph(graph), {}
+    index, seen, starts = graph.index, graph.shapes, {}
     for state in scalars:
         values = [index.data_inputs(index.nodes[write.op])[1] for write in state.writes]
         first, *others = (seen.get_tensor_by_name(name).shape for name in values)
