@@ -28,7 +28,7 @@ import io
 import json
 import tempfile
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -319,7 +319,7 @@ def deserialize(
         raise UnsupportedModelError(source, [message]) from cause
 
 
-def _raise_for(source: Path, reasons: Iterator[str], fallback: str) -> None:
+def _raise_for(source: Path, reasons: Iterable[str], fallback: str) -> None:
     """Raise UnsupportedModelError if there are reasons, with advice to write the fallback format."""
     if lines := [f"{reason}; write --format {fallback}" for reason in reasons]:
         raise UnsupportedModelError(source, lines)
@@ -390,7 +390,7 @@ def _assign(source: Path, built: Any, modern: translate.Modern) -> None:
             shapes = [tuple(variable.shape) for variable, _ in _pairs(layer, entry)]
             actual = ", ".join(str(tensor.shape) for _, tensor in listed) or "none"
             message = f"layer {name}: expected weights of shapes {shapes} for Keras 3, found {actual}"
-            raise UnsupportedModelError(source, [f"{message}; write --format {modern.fallback}"])
+            _raise_for(source, [message], modern.fallback)
 
 
 def fill_variables(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]]) -> bool:

@@ -12,6 +12,7 @@ _H5: Final = r"write (--format h5)"
 #: What an HDF5 file without cuDNN layers is told: it is what h5 would give. Layers of others come next.
 _GRAPH: Final = r"write (--format savedmodel)"
 _PIECES: Final = "keras/build_keras3.py: layer {}: {}; write --format {}{}"
+_INSTEAD: Final = "keras/build_keras3.py: {}; write --format {}"
 _BRING: Final = "bring it for tf_keras with --custom-objects"
 _KERAS: Final = ["--format", "keras"]
 _ONNX: Final = ["--format", "onnx"]
@@ -102,11 +103,11 @@ WRITTEN: Final = (
         _H5,
         patch=("keras.saving.deserialize_keras_object", refusing),
     ),
-    Advice(["keras/build_keras3.py: a fixed number of steps"], asking.open_steps, _KERAS, _H5),
-    Advice(["keras/build_keras3.py: inputs without masks"], asking.merged_mask, _KERAS, _H5),
-    Advice(["keras/build_keras3.py: that every CPU runs"], asking.dilated, _KERAS, _H5),
+    Advice([_INSTEAD], asking.open_steps, _KERAS, _H5),
+    Advice([_INSTEAD], asking.merged_mask, _KERAS, _H5),
+    Advice([_INSTEAD], asking.dilated, _KERAS, _H5),
     Advice(
-        ["keras/build_keras3.py: {}; write --format {}"],
+        [_INSTEAD],
         asking.dense(),
         _KERAS,
         _H5,
@@ -143,7 +144,7 @@ WRITTEN: Final = (
         _KERAS,
         _GRAPH,
     ),
-    Advice(["keras/build_keras3.py: that every CPU runs"], asking.plain(asking.dilated), _KERAS, _GRAPH),
+    Advice([_INSTEAD], asking.plain(asking.dilated), _KERAS, _GRAPH),
 )
 
 #: Layers of others, and what is left out.
