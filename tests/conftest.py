@@ -2,7 +2,7 @@
 
 | tier | command | tests |
 |---|---|---|
-| first | `make test`, `pytest --fast` | all without a marker |
+| first | `make test`, `pytest --fast` | all without a marker; of mutants those of tests/mutants/REGISTER |
 | first and more | `CUDNN_CONVERT_BASE=main make test` | also those marked `slow` whose files differ from it |
 | every | `make test-every`, `pytest` | all: the marker `every` is the rest of sources x formats x writers |
 """
@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from mutants import register
 from support import budget, margins, tiers, user_processes
 
 from cudnn_convert.context import hide_gpus, use_plain_keras
@@ -126,16 +127,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --fast, tests marked `every` go, parameters that no `first` names, and slow tests."""
+    """With --fast, tests marked `every` go, parameters that no `first` names, and slow tests.
+
+    Of mutants those stay that the register names: one for each class of mistakes.
+    """
     if not config.getoption("fast"):
         return
-    changed = changed_files()
+    changed, registered = changed_files(), register.tests()
     kept, left = [], []
     for item in items:
         marker = item.get_closest_marker("slow")
         paths = (os.path.relpath(item.path, ROOT), *marker.args) if marker else ()
         runs = marker is None or any(file.startswith(path) for file in changed for path in paths)
         runs = runs and tiers.is_named(item) and not item.get_closest_marker("every")
+        runs = runs and (not item.get_closest_marker("mutant") or item.nodeid in registered)
         (kept if runs else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept

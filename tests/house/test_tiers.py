@@ -37,6 +37,10 @@ def test_of_the_product():
 def test_of_few(which):
     pass
 
+@pytest.mark.mutant
+def test_of_a_mutant_without_a_row():
+    pass
+
 @pytest.mark.every
 @pytest.mark.slow("cudnn_convert/storage")
 def test_of_the_product_of_a_changed_file():
@@ -77,7 +81,7 @@ def run(folder: Path, sample: str, *flags: str, base: str = "") -> tuple[int, st
     }
     options = ["-vv", "-p", "conftest", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(folder)]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "-o", "markers=slow\nevery\nfirst", *flags, str(folder)],
+        [sys.executable, "-m", "pytest", *options, "-o", "markers=slow\nevery\nfirst\nmutant", *flags, str(folder)],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
@@ -103,7 +107,7 @@ def test_slow_tests_run_where_their_files_changed_since_a_base(tmp_path: Path) -
     assert passed(tmp_path, base="main") == {
         *("without_a_mark", "of_a_changed_file", "of_another_file"),
         *("of_few[x]", "of_few[y]", "of_few[z]"),
-        *("of_the_product", "of_the_product_of_a_changed_file"),
+        *("of_the_product", "of_the_product_of_a_changed_file", "of_a_mutant_without_a_row"),
     }
 
 
@@ -138,10 +142,13 @@ def test_a_run_over_its_budget_fails_where_that_is_asked(tmp_path: Path) -> None
 
 
 def test_marks_name_parameters_that_exist(request: pytest.FixtureRequest) -> None:
-    """Of each test that was collected: an id that is misspelt would take its test out of the first tier."""
+    """Of each test that was collected: an id that is misspelt would take its test out of the first tier.
+
+    Of mutants the register's test asks that, for the first tier leaves some of them out.
+    """
     names, found = {}, {}
     for item in request.session.items:
-        if marker := item.get_closest_marker("first"):
+        if (marker := item.get_closest_marker("first")) and not item.get_closest_marker("mutant"):
             test = item.nodeid.partition("[")[0]
             names[test] = {*marker.args}
             found.setdefault(test, set()).add(item.callspec.id)

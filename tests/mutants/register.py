@@ -63,6 +63,11 @@ def read(text: str) -> list[tuple[str, str]]:
     return rows
 
 
+def tests() -> frozenset[str]:
+    """The ids of the tests in the register, which the first tier runs."""
+    return frozenset(test for _, test in read(FILE.read_text(encoding="utf-8")))
+
+
 def render(rows: Iterable[tuple[str, str]]) -> str:
     """The text of the register: what `read` reads."""
     lines = ["# Written by `python tests/mutants/register.py`: classes of mutants, and tests that see them."]
