@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.package_modules import nodes, trees
 from support.samples import ROOT
 
 from cudnn_convert.artifacts.runners import Opener
@@ -138,8 +139,8 @@ def test_every_module_of_a_format_is_in_a_row() -> None:
 def test_no_other_module_compares_the_names_of_formats() -> None:
     """What differs between formats is a field of their rows, or a function of their modules."""
     wrong = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in trees().items():
+        for node in nodes(tree):
             if isinstance(node, ast.Compare) and re.search(r"\b(form|format)$", ast.unparse(node.left)):
                 words = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
                 wrong += [f"{path.stem}:{node.lineno}"] if words & FORMATS.keys() else []
@@ -150,8 +151,9 @@ def test_a_plan_reads_what_a_format_holds_alone() -> None:
     """`has_layers` and `is_keras3` are read from these two fields."""
     read = {
         node.attr
-        for path in (PACKAGE / "plan").glob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path, tree in trees().items()
+        if path.parts[0] == "plan"
+        for node in nodes(tree)
         if isinstance(node, ast.Attribute)
         and re.fullmatch(r"(?:\w+\.)?form|FORMATS\[.+\]", ast.unparse(node.value))
     }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support import artifacts
 from support.recorded import BOUNDS, assert_close
-from support.samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, WITH_ALL, Fixture, fixture
+from support.samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, Fixture, fixture
 from support.tiers import tier
 
 import cudnn_convert
@@ -43,6 +43,15 @@ ALONE = {
 }
 #: Of the formats that not all go to in the first tier: states, layers, either layout, dtypes.
 FEW = {
+    "onnx": (
+        *(
+            "1.2.1-params_relu_2l",
+            "1.3.0-params_gru_bi_2l",
+            "1.15.5-gru_bi_2l_float64",
+            "1.15.5-lstm_float16",
+        ),
+        *("1.15.5-keras_weights_functional", "1.15.5-lstm_bi_2l_states", "1.15.5-object_lstm_2l"),
+    ),
     "savedmodel": ("1.15.5-lstm_bi_2l_states",),
     "frozen": (),
     "checkpoint": ("1.15.5-lstm_bi_2l_states",),
@@ -75,8 +84,8 @@ def keyed(sample: Fixture) -> list[dict[str, np.ndarray]]:
 
 
 def is_first(form: str, name: str) -> bool:
-    """Whether the first tier converts a source to a format: all to two, few to the others."""
-    return form in (WITH_ALL, "npz") or name in FEW[form]
+    """Whether the first tier converts a source to a format: all to one, few to the others."""
+    return form == "npz" or name in FEW[form]
 
 
 def given(name: str, folder: Path) -> tuple[Path, list[dict[str, np.ndarray]], dict[str, Any]]:

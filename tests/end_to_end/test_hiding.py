@@ -190,13 +190,8 @@ def test_a_layer_that_forgets_its_state_behind_a_shut_gate_is_seen(form: str, tm
     assert "around the recurrences: call 2: initial c of model/keeping: off by " in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name == "masked" else pytest.param(name, marks=pytest.mark.slow("cudnn_convert/verification"))
-        for name in hidden_recurrences.HIDING
-    ],
-)
+@pytest.mark.slow("cudnn_convert/verification")
+@pytest.mark.parametrize("name", hidden_recurrences.HIDING)
 def test_other_weights_of_a_tflite_file_are_refused_too(name: str, tmp_path: Path) -> None:
     source, out = hidden_recurrences.source(name, tmp_path), tmp_path / "out.tflite"
     proof = cudnn_convert.convert(source, out, format="tflite", outputs="answer").verification

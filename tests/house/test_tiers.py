@@ -80,8 +80,9 @@ def run(folder: Path, sample: str, *flags: str, base: str = "") -> tuple[int, st
         "CUDNN_CONVERT_BASE": base,
     }
     options = ["-vv", "-p", "conftest", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(folder)]
+    options += ["-o", "markers=slow\nevery\nfirst\nmutant"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "-o", "markers=slow\nevery\nfirst\nmutant", *flags, str(folder)],
+        [sys.executable, "-m", "pytest", *options, *flags, str(folder)],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
@@ -111,6 +112,7 @@ def test_slow_tests_run_where_their_files_changed_since_a_base(tmp_path: Path) -
     }
 
 
+@pytest.mark.slow("tests/conftest.py", "tests/support/margins.py")
 def test_comparisons_near_their_bounds_are_named_and_fail_where_that_is_asked(tmp_path: Path) -> None:
     code, printed = run(tmp_path, COMPARING, "-n", "1", "--within-half")
     near = [line.partition(" in ")[2] for line in printed.splitlines() if line.startswith("uses 0.")]

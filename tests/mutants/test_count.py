@@ -49,7 +49,7 @@ def said(folder: Path, content: str, *flags: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if line.startswith(("mutants:", "survived:"))]
 
 
-@pytest.mark.first("workers")
+@pytest.mark.slow("tests/conftest.py", "tests/mutants/")
 @pytest.mark.parametrize("flags", [(), ("-n", "2")], ids=["alone", "workers"])
 def test_a_survivor_is_counted_and_named(tmp_path: Path, flags: tuple[str, ...]) -> None:
     count, *survived = said(tmp_path, SAMPLE, *flags)

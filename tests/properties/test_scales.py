@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnxruntime
+import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,6 +96,7 @@ def ends(draw: st.DrawFn) -> End:
     return draw(st.sampled_from(ways))
 
 
+@pytest.mark.slow("cudnn_convert/plan/scales.py", "cudnn_convert/verification/scales.py")
 @given(ends(), st.integers(0, TOKENS - 1))
 @examples(2)
 def test_a_search_is_right_or_asks(end: End, first: int) -> None:

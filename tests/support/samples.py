@@ -80,6 +80,7 @@ ASKING = frozenset("string_outputs phase unknown_rank two_lookups".split())
 OLDER = {
     "1.2.1": frozenset("op_auto_lstm params_relu_2l".split()),
     "1.3.0": frozenset("params_gru_bi_2l params_tanh_2l".split()),
+    "1.8.0": frozenset("cond lstm_bi_2l_states".split()),
     "1.12.3": frozenset(["gru_bi"]),
 }
 
