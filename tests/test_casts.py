@@ -147,7 +147,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.slow("cudnn_convert/casts.py", "cudnn_convert/artifacts/", "cudnn_convert/benchmark/")
 @pytest.mark.parametrize(
     ("ids", "number"),
     [

@@ -10,12 +10,14 @@ from support.tiers import tier
 
 #: One of each kind of file, and of each translation, in the first tier.
 FIRST = {
+    ("keras-1.2.2", "highway", "keras"),
+    ("keras-1.2.2", "video", "onnx"),
     ("keras-1.2.2", "merged_models", "onnx"),
     ("keras-1.2.2-theano", "theano_images", "onnx"),
     ("keras-2.0.9-theano", "cnn_lstm", "onnx"),
     ("keras-2.2.4", "weights_and_yaml", "onnx"),
     ("tf.keras-1.8.0", "imdb_bidirectional", "keras"),
-    ("keras-3.15.1", "char_rnn_archive", "onnx"),
+    ("keras-3.10.0", "ner_tagger_archive", "onnx"),
 }
 CASES = [
     (writer, name, form)

@@ -142,14 +142,11 @@ _DEAR: Final = frozenset(
         "plan/decoding.py",
         "plan/fix_sizes.py",
         "plan/streaming.py",
-        "verification/scales.py",
         "batch/jobs.py",
         "keras/trace.py",
         "options.py",
         "targets/fused_ops.py",
         "lower/infinities.py",
-        "verification/compare.py",
-        "verification/recordings.py",
     }
 )
 #: What is typed each time beside the first of its file: test_attacks.py provokes it, but takes seconds.

@@ -88,9 +88,6 @@ def test_float_files_answer_as_the_trained_networks_did(tmp_path: Path, name: st
     assert len(model.subgraphs) == 1, "a loop"
 
 
-@pytest.mark.slow(
-    "cudnn_convert/lower/tflite", "cudnn_convert/targets/tflite", "cudnn_convert/targets/accuracy_gate.py"
-)
 @pytest.mark.parametrize("name", some(FIRST_OF_INT8, *(name for name in CASES if name not in FIRST_OF_INT8)))
 def test_files_of_eight_bits_choose_the_same_classes(tmp_path: Path, is_first_tier: bool, name: str) -> None:
     case, file, data = CASES[name], tmp_path / "model.tflite", tmp_path / "data.npz"

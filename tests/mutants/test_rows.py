@@ -144,7 +144,10 @@ KERAS_1 = {Mode.LSTM: "char_rnn", Mode.GRU: "gru_sentiment"}
     [
         pytest.param(
             *(mode, pair),
-            marks=(pytest.mark.mutant("row keras_1: two gates swapped"), *tier(first=pair == WITNESS)),
+            marks=(
+                pytest.mark.mutant(f"row keras_1: two gates of a {mode.value} swapped"),
+                *tier(first=pair == WITNESS),
+            ),
             id=f"{mode.value}-{pair[0]}-{pair[1]}",
         )
         for mode in KERAS_1

@@ -74,7 +74,6 @@ MODELS = some(
 )
 
 
-@pytest.mark.slow("cudnn_convert/recurrences", "cudnn_convert/compat")
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_it_answers_as_the_drop_in_did(tmp_path: Path, model: Trained) -> None:
     source, feeds, answers = model.save(tmp_path)
