@@ -208,25 +208,19 @@ class Index:
         return set(walk(ops, lambda op: (node.name for node in readers(op))))
 
     def maker(self, name: str, carriers: Collection[str] = ()) -> NodeDef:
-        """Return the producer of a tensor, skipping ops in `carriers` along the first inputs.
-
-        An IdentityN hands on the input of the output that is read. In a circle of carriers, any of them.
-        """
-        seen: set[str] = set()
-        while (node := self.nodes[split(name)[0]]).op in carriers and node.name not in seen:
-            seen.add(node.name)
-            name = node.input[split(name)[1] if node.op == "IdentityN" else 0]
-        return node
+        """Return the producer of a tensor, skipping ops in `carriers` as `origin` does."""
+        return self.nodes[split(self.origin(name, carriers))[0]]
 
     def origin(self, name: str, carriers: Collection[str]) -> str:
         """Follow tensor `name` back through ops in `carriers`, along the first inputs.
 
-        In a circle of carriers, a tensor of any of them.
+        An IdentityN hands on the input of the output that is read. In a circle of carriers, a tensor of any
+        of them.
         """
         seen: set[str] = set()
         while (node := self.nodes[split(name)[0]]).op in carriers and node.name not in seen:
             seen.add(node.name)
-            name = tensor(node.input[0])
+            name = tensor(node.input[split(name)[1] if node.op == "IdentityN" else 0])
         return name
 
 

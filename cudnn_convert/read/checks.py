@@ -33,7 +33,8 @@ _LARGEST: Final = 16
 _STRING: Final = 7
 #: The largest size of a dimension.
 _WIDEST: Final = 2**31 - 1
-#: The number of an output in an input `op:k` or `op:output:k`, without zeros before it, and its most digits.
+#: The number of an output in an input `op:k` or `op:output:k`, without zeros before it, and its most digits:
+#: `graph.index.split` takes a longer one for a part of the op's name.
 _OUTPUT: Final = re.compile(r":0*([0-9]+)\Z", re.ASCII)
 _DIGITS: Final = 9
 
@@ -97,14 +98,17 @@ def _count_outputs(node: Any, functions: Mapping[str, Any]) -> int | None:
     definition = functions.get(node.op) or tf_private.find_op(node.op)
     if definition is None:
         return None
-    given = {each.name: each.default_value for each in definition.attr if each.HasField("default_value")}
-    given |= node.attr
+    values = {each.name: each.default_value for each in definition.attr if each.HasField("default_value")}
+    values |= node.attr
     count = 0
     for argument in definition.output_arg:
         name = argument.number_attr or argument.type_list_attr
-        if name and (name not in given or given[name].WhichOneof("value") == _TOLD_LATER):
+        if not name:
+            count += 1
+        elif name not in values or values[name].WhichOneof("value") == _TOLD_LATER:
             return None
-        count += 1 if not name else given[name].i if argument.number_attr else len(given[name].list.type)
+        else:
+            count += values[name].i if argument.number_attr else len(values[name].list.type)
     return count
 
 

@@ -20,6 +20,16 @@ def branching() -> Index:
     return Index(graph.as_graph_def())
 
 
+def test_a_loop_whose_number_of_parallel_steps_was_stripped_has_the_default() -> None:
+    with drawing() as graph:
+        v1.while_loop(lambda _: True, tf.tanh, [placeholder("x", [])], name="loop", parallel_iterations=10)
+    stripped = graph.as_graph_def()
+    for node in stripped.node:
+        node.attr.pop("parallel_iterations", None)
+    entered = control_flow.enter(Index(stripped), "into", "x", "loop/while_context", tf.float32)
+    assert entered.attr["parallel_iterations"].i == 10
+
+
 def test_frames_of_nested_loops_are_outermost_first() -> None:
     def inner(x: Any) -> Any:
         return v1.while_loop(lambda _: True, lambda y: tf.tanh(y, "deep"), [x], name="inner")

@@ -9,7 +9,7 @@ from support.graphs import unknown_attribute
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.graph import index, node_defs
+from cudnn_convert.graph import index, node_defs, ops
 from cudnn_convert.graph.graph import Graph, import_checked
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.passes import inlining
@@ -55,6 +55,15 @@ def test_outputs_that_are_read_and_waited_for() -> None:
     read = Index(graph_pb2.GraphDef(node=[reader]))
     assert read.outputs_read("split") == {0, 2}
     assert read.outputs_read("other") == set()
+
+
+@pytest.mark.parametrize("inputs", [["enter", "next"], ["next", "enter"]])
+def test_a_circle_of_carriers_is_followed_once(inputs: list[str]) -> None:
+    nodes = [("v", "VariableV2", []), ("enter", "RefEnter", ["v"]), ("merge", "RefMerge", inputs)]
+    nodes += [("switch", "RefSwitch", ["merge", "p"]), ("next", "RefNextIteration", ["switch:1"])]
+    graph = graph_pb2.GraphDef(node=[node_defs.node(*node) for node in nodes])
+    found = Index(graph).maker("switch", ops.REFERENCE_PATHS).name
+    assert found == "v" if inputs[0] == "enter" else found in ("merge", "switch", "next")
 
 
 def test_what_is_kept_must_be_there_to_be_laid_flat() -> None:
