@@ -32,11 +32,8 @@ _REDUCTIONS: Final = frozenset({"Mean", "Sum"})
 
 
 def trains(node: NodeDef) -> bool:
-    """Return True if a node is fused batch normalisation in training mode.
-
-    tensorflow v2.21.0 core/ops/nn_ops.cc: is_training defaults to true.
-    """
-    return node.op in FUSED and ("is_training" not in node.attr or node.attr["is_training"].b)
+    """Return True if a node is fused batch normalisation in training mode, the op's default."""
+    return node.op in FUSED and bool(node_defs.read_attribute(node, "is_training").b)
 
 
 def _reduces_floats(node: NodeDef) -> bool:

@@ -106,14 +106,14 @@ def _reduce(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
     gone = [int(axis) % len(laid.order) for axis in value.reshape(-1)]
     places = np.array([laid.order.index(axis) for axis in gone], value.dtype).reshape(value.shape)
     copied = layouts.copy(node, [laid.name, layouts.constant("channels_last/axes", places)])
-    keeps = node.attr["keep_dims"].b if "keep_dims" in node.attr else False
+    keeps = node_defs.read_attribute(node, "keep_dims").b
     return RewrittenNode(copied, (laid.order if keeps else _without(laid.order, gone),))
 
 
 def _squeeze(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
     (image,) = layouts.index.data_inputs(node)
     laid = layouts.known.get(image)
-    dims = [*node.attr["squeeze_dims"].list.i] if "squeeze_dims" in node.attr else []
+    dims = node_defs.read_attribute(node, "squeeze_dims").list.i
     if laid is None or not dims:
         return None
     gone = [dim % len(laid.order) for dim in dims]
@@ -191,7 +191,7 @@ def shape(layouts: TransposedTensors, node: NodeDef) -> NodeDef | None:
         return None
     sizes = layouts.copy(node, [laid.name])
     layouts.added.setdefault(node.name, []).append(sizes)
-    kind = tf.as_dtype(node.attr["out_type"].type) if "out_type" in node.attr else tf.int32
+    kind = tf.as_dtype(node_defs.read_attribute(node, "out_type").type)
     at = layouts.constant("channels_last/order", np.array(invert(laid.order), np.int32))
     axis = layouts.constant("channels_last/axis", np.array(0, np.int32))
     return node_defs.gather(node.name, sizes.name, at, axis, kind)
