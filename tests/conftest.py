@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import subprocess
@@ -157,6 +158,14 @@ def changed_files() -> list[str]:
     return files
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Workers collect one after another: the modules that the first compiles, the others read."""
+    with Path(__file__).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return (yield)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Takes what the test modules imported out of each garbage collection, and collects less often.
 
@@ -202,7 +211,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     options, stash = session.config.option, session.config.stash
     if WORKS:
-        seconds = SECONDS.pop(WHOLE, 0.0) + user_processes.cpu_seconds()
+        seconds = SECONDS.pop(WHOLE, 0.0) + user_processes.cpu_seconds() - sum(WORKS)
         stash[COST] = budget.Cost(seconds, tuple(WORKS))
     is_refused = (options.within_half and margins.describe_narrow()) or (
         options.within_budget and COST in stash and stash[COST].is_refused

@@ -47,7 +47,7 @@ def time_work() -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run took, and each piece of work between its tests: CPU seconds."""
+    """What the tests of a run took, and each piece of work between them: CPU seconds."""
 
     seconds: float
     works: Sequence[float]
