@@ -90,6 +90,10 @@ CELLS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.first(
+    *("one_op-backwards-list-lengths", "one_op-forwards-tensor-full", "loop-backwards-tensor-lengths"),
+    *("loop-forwards-list-full", "unrolled-backwards-list-lengths", "unrolled-forwards-tensor-lengths"),
+)
 @pytest.mark.parametrize("is_ragged", [True, False], ids=["lengths", "full"])
 @pytest.mark.parametrize("is_listed", [True, False], ids=["list", "tensor"])
 @pytest.mark.parametrize("is_reversed", [True, False], ids=["backwards", "forwards"])

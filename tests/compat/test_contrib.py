@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 #: Old code after `install()`: what it imports, and what it finds missing when it uses it.
 PROGRAM = """
 from cudnn_convert.compat import cudnn_rnn
@@ -38,6 +40,7 @@ for use in (lambda: crf.crf_decode(1), lambda: slim.conv2d(1), lambda: tf.contri
 """
 
 
+@pytest.mark.slow("cudnn_convert/compat")
 def test_contrib_is_there_and_says_what_it_has_not() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -109,6 +109,11 @@ TWICE = frozenset(
         *("jax/lstm/weights.npy", "cntk/lstm/saved.model"),
     )
 )
+#: Those that the first tier proves too, beside what their frameworks computed: one of each dialect.
+PROVEN = (
+    *(*EVERYWHERE, "flax/lstm_bi/weights.msgpack", "haiku/lstm/weights.npz", "jax/lstm_bi_2l/weights.npy"),
+    *("mxnet/lstm_projection/saved.params", "cntk/lstm_float64/saved.model"),
+)
 #: NumPy's files know no bfloat16, so that users feed formats that take float32 in its place.
 FED_FLOAT32 = ("onnx", "npz", "safetensors")
 #: The keys of a golden file, and those of a source without a graph.
@@ -160,13 +165,13 @@ def is_first(form: str, case: str) -> bool:
         if "projection" not in case or form != "checkpoint"
     ],
 )
-def test_answers_as_the_framework_did(tmp_path: Path, case: str, form: str) -> None:
+def test_answers_as_the_framework_did(tmp_path: Path, is_first_tier: bool, case: str, form: str) -> None:
     source, parts = ARRAYS / case, recorded_calls((ARRAYS / case).parent)
     lengths = any("sequence_lengths" in call for each in parts.values() for call in each)
     flags = {"format": form, "states": True, "lengths": lengths} | CASES[case]
-    report = cudnn_convert.convert(source, tmp_path / "out", **flags)
-    assert report.verification is not None
-    assert report.verification.passed
+    verify = case in PROVEN or not is_first_tier
+    report = cudnn_convert.convert(source, tmp_path / "out", verify=verify, **flags)
+    assert report.verification is None or report.verification.passed
     dtype = report.recurrences[0].dtype
     fed_type = "float32" if dtype == "bfloat16" else dtype
     feeds = {}
@@ -207,12 +212,14 @@ def reverse(x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("case", STACKS)
-def test_recurrences_that_are_stacked_by_hand_answer_as_the_framework_did(tmp_path: Path, case: str) -> None:
+def test_recurrences_that_are_stacked_by_hand_answer_as_the_framework_did(
+    tmp_path: Path, is_first_tier: bool, case: str
+) -> None:
     flags, layers = STACKS[case]
     (recorded,) = recorded_calls((ARRAYS / case).parent).values()
     lengths = any("sequence_lengths" in call for call in recorded)
     flags = {"format": "onnx", "states": True, "lengths": lengths} | flags
-    report = cudnn_convert.convert(ARRAYS / case, tmp_path / "out", **flags)
+    report = cudnn_convert.convert(ARRAYS / case, tmp_path / "out", verify=not is_first_tier, **flags)
     assert {each.node.partition("/")[0] for each in report.recurrences} == {*itertools.chain(*layers)}
     sessions = {
         name: onnxruntime.InferenceSession(tmp_path / "out" / f"{name}.onnx")

@@ -15,7 +15,7 @@ import pytest
 from mutants import changes
 from mutants.conversions import exit_code, is_caught, pass_outputs
 from support.keras_samples import keras_fixture
-from support.tiers import combinations, tier
+from support.tiers import tier
 
 from cudnn_convert.keras import cpu_layers
 from cudnn_convert.keras.config import classes
@@ -125,10 +125,8 @@ def test_a_mistake_in_the_layers(
     assert is_caught(monkeypatch, keras_fixture(sample).path, out, "--format", form)
 
 
-@combinations(
-    lambda sample, form: (sample, form) == (BACKWARDS, "h5"),
-    sample=[*SAMPLES.values(), PAIR, STATEFUL],
-    form=FORMATS,
-)
+@pytest.mark.every
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("sample", [*SAMPLES.values(), PAIR, STATEFUL])
 def test_without_a_mistake_all_is_well(out: Path, sample: str, form: str) -> None:
     assert exit_code(keras_fixture(sample).path, out, "--format", form) == 0

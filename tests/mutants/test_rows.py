@@ -158,7 +158,8 @@ def test_two_gates_of_keras_1_swapped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: Mode, pair: tuple[int, int]
 ) -> None:
     swap(monkeypatch, "keras_1", mode, pair)
-    assert " off" in keras_public.check_case("keras-1.2.2", KERAS_1[mode], "onnx", tmp_path)
+    outcome = keras_public.check_case("keras-1.2.2", KERAS_1[mode], "onnx", tmp_path, verify=False)
+    assert " off" in outcome
 
 
 def test_every_pair_of_every_row_is_tried() -> None:

@@ -17,7 +17,7 @@ from support import artifacts
 from support.checkpoints import save
 from support.command_line import DATA, SMALL, beside, copied, refused
 from support.samples import FIXTURES, Fixture, fixture
-from support.tiers import some
+from support.tiers import some, tier
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
@@ -199,7 +199,22 @@ def test_what_is_no_source_is_refused(tmp_path: Path, make: Damage, found: str) 
 CHECKPOINTS = [sample for sample in FIXTURES if sample.prefix.name == "model.ckpt"]
 
 
-@pytest.mark.parametrize("sample", CHECKPOINTS, ids=lambda sample: sample.name)
+#: Of each version a shard or a form of its own, and what the first tier converts.
+FIRST_CHECKPOINTS = [
+    sample
+    for sample in CHECKPOINTS
+    if sample.folder.name.startswith(("checkpoint_", "partitioned", "params_"))
+    or sample.is_first(sample.form)
+]
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(sample, marks=tier(first=sample in FIRST_CHECKPOINTS), id=sample.name)
+        for sample in CHECKPOINTS
+    ],
+)
 def test_every_tensor_has_the_shape_and_type_it_announces(sample: Fixture) -> None:
     model = read(sample.prefix)
     assert model.kind == checkpoint.KIND

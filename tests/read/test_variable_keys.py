@@ -13,6 +13,7 @@ import tensorflow as tf
 from support.checkpoints import save
 from support.graphs import ops
 from support.keras3_samples import BROKEN, Export
+from support.tiers import tier
 from tensorflow.core.framework import function_pb2, graph_pb2, variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2, saver_pb2
 
@@ -135,7 +136,20 @@ def test_a_model_without_variables(tmp_path: Path) -> None:
 SAMPLES = [one for one in BROKEN if one.name.startswith("keras-3.15.1") or one.folder.name == "signatures"]
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+#: Of one version: what has several signatures, files and layers.
+FIRST_SAMPLES = frozenset(
+    f"keras-3.15.1-{case}"
+    for case in ("archive", "bidirectional", "channels_first", "masked", "signatures", "stateful")
+)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(sample, marks=tier(first=sample.name in FIRST_SAMPLES), id=sample.name)
+        for sample in SAMPLES
+    ],
+)
 def test_the_exports_of_keras(sample: Export) -> None:
     """What each call of a function captures holds what TensorFlow's own loader restores for that object."""
     loaded, model, meta = tf.saved_model.load(str(sample.path)), read(sample.path), proto(sample.path)

@@ -57,14 +57,14 @@ def cases() -> Mapping[str, Mapping[str, Members]]:
     return keras_census.cases(ARCHIVE)
 
 
-def check_case(writer: str, name: str, form: str, folder: Path) -> str:
+def check_case(writer: str, name: str, form: str, folder: Path, *, verify: bool = True) -> str:
     """What became of a case: "right", "portable", a refusal's first line, or how an answer differs."""
     members = cases()[writer][name]
     for member, content in members.items():
         (folder / member).write_bytes(content)
     (source,) = (folder / member for member in members if member.endswith((".h5", ".keras")))
     beside = [folder / member for member in members if member.endswith((".json", ".yaml"))]
-    flags: dict[str, Any] = {"format": form}
+    flags: dict[str, Any] = {"format": form, "verify": verify}
     if beside:
         (flags["architecture"],) = beside
     out = folder / f"out.{form}"

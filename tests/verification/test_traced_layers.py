@@ -23,6 +23,10 @@ from cudnn_convert.reference.cells import KerasLayer
 WITHOUT_EQUATION = {"bidirectional_without_states", "model_without_mask", "time_distributed_without_mask"}
 
 
+@pytest.mark.first(
+    *("attention_without_mask", "first_state_at_masked_steps", "group_normalization_without_mask"),
+    *("model_without_mask", "relu_without_mask", "stacked_states_reversed", "transposed_without_dilation"),
+)
 @pytest.mark.parametrize("name", sorted(WITNESSES))
 def test_the_layers_of_each_witness_are_those_of_their_equations(name: str, tmp_path: Path) -> None:
     traced = trace.trace_model(keras_census.read(keras_census.case(*WITNESSES[name]), tmp_path))

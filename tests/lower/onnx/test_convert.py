@@ -120,6 +120,7 @@ def test_a_skipped_input(mode: Mode, op: str) -> None:
     agrees(case, lowered(case))
 
 
+@pytest.mark.first("1-1-time_major-1", "2-2-batch_major-3", "2-2-time_major-1", "3-1-time_major-5")
 @pytest.mark.parametrize("projection", [1, 3, UNITS])
 @pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
 @pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 2), (3, 1)])
