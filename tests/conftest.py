@@ -9,13 +9,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -159,10 +159,14 @@ def changed_files() -> list[str]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
-    """Workers collect one after another: the modules that the first compiles, the others read."""
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Workers of pytest-xdist collect one at a time: the others read what the first compiled."""
     with Path(__file__).open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        if hasattr(session.config, "workerinput"):
+            with suppress(ImportError, OSError):  # systems and file systems without locks
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX)
         return (yield)
 
 

@@ -176,7 +176,7 @@ def test_a_gpu_is_expected_where_a_driver_is(
     assert context._may_have_gpu() is expected
 
 
-@pytest.mark.slow("cudnn_convert/context.py")
+@pytest.mark.slow("cudnn_convert/context.py", "cudnn_convert/private/tf_private.py")
 def test_a_machine_with_a_gpu_computes_on_the_cpu_from_the_first_call_on(tmp_path: Path) -> None:
     """TensorFlow is not imported yet: the call imports it, to choose the device before anything runs."""
     (tmp_path / "driver").touch()

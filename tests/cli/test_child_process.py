@@ -147,9 +147,17 @@ def test_scratch_files_of_a_crash_are_gone(tmp_path: Path) -> None:
     assert not Path(folder).exists()
 
 
+#: A child on a machine that is busy gets longer to clean up than users wait.
+PATIENT = """
+from cudnn_convert import process
+from cudnn_convert.cli import child_process
+process.GRACE = 60
+"""
+
+
 def begun(work: str, out: Path, first: str = "") -> tuple[subprocess.Popen[str], int]:
     """A run that has said it is ready, and the process id of its child; `first` comes before all."""
-    text = f"{HEARING}from cudnn_convert.cli import child_process\n{first}\n{program(work)}"
+    text = f"{HEARING}{PATIENT}{first}\n{program(work)}"
     call = [sys.executable, "-c", text, "formats", str(out)]
     run = subprocess.Popen(call, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert run.stdout is not None
@@ -194,7 +202,7 @@ def test_a_start_that_is_not_interrupted_goes_on() -> None:
 def test_a_run_that_is_told_to_stop_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
     run, _ = begun(WRITING.format(then="time.sleep(60)"), tmp_path / "out")
     run.send_signal(number)
-    assert (run.wait(30), run.communicate()[1]) == (130, "")
+    assert (run.wait(90), run.communicate()[1]) == (130, "")
     assert beside(tmp_path / "out") == []
 
 
@@ -218,7 +226,7 @@ def test_a_run_that_is_told_to_stop_again_goes_on_stopping(tmp_path: Path) -> No
     for _ in range(2):
         assert run.stdout.readline() == "removing\n"
         run.send_signal(signal.SIGINT)
-    assert (run.wait(30), run.communicate()[1]) == (130, "")
+    assert (run.wait(90), run.communicate()[1]) == (130, "")
     assert beside(tmp_path / "out") == []
 
 
@@ -233,7 +241,7 @@ except KeyboardInterrupt:
 """
     run, _ = begun(work, tmp_path / "out")
     run.send_signal(signal.SIGINT)
-    assert (run.wait(30), run.communicate()[1]) == (130, "")
+    assert (run.wait(90), run.communicate()[1]) == (130, "")
 
 
 @pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
@@ -278,13 +286,9 @@ def test_the_file_that_a_crash_was_on_is_named(tmp_path: Path, end: str) -> None
 
 @pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
 def test_native_code_that_does_not_stop_is_ended(tmp_path: Path) -> None:
-    run, _ = begun(
-        DEAF + WRITING.format(then="time.sleep(60)"),
-        tmp_path / "out",
-        first="from cudnn_convert import process; process.GRACE = 1",
-    )
+    run, _ = begun(DEAF + WRITING.format(then="time.sleep(60)"), tmp_path / "out", first="process.GRACE = 1")
     run.send_signal(signal.SIGINT)
-    assert run.wait(30) == 130
+    assert run.wait(90) == 130
     assert run.communicate()[1] == "cudnn-convert: SOURCE: stopped in the middle of native code\n"
     assert beside(tmp_path / "out") == []
 

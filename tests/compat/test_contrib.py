@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from cudnn_convert.compat import contrib
+
 #: Old code after `install()`: what it imports, and what it finds missing when it uses it.
 PROGRAM = """
 from cudnn_convert.compat import cudnn_rnn
@@ -38,6 +40,12 @@ for use in (lambda: crf.crf_decode(1), lambda: slim.conv2d(1), lambda: tf.contri
     except NotImplementedError as error:
         print(error)
 """
+
+
+def test_a_missing_part_says_so_where_it_is_used() -> None:
+    told = "tf.contrib.crf.crf_decode: expected a part of tf.contrib that cudnn_convert.compat has"
+    with pytest.raises(NotImplementedError, match=told):
+        contrib._Missing("tensorflow.contrib.crf").crf_decode()
 
 
 @pytest.mark.slow("cudnn_convert/compat")

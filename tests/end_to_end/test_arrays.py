@@ -109,7 +109,8 @@ TWICE = frozenset(
         *("jax/lstm/weights.npy", "cntk/lstm/saved.model"),
     )
 )
-#: Those that the first tier proves too, beside what their frameworks computed: one of each dialect.
+#: Those that the first tier proves too, beside what their frameworks computed: one of each dialect, in each
+#: format that it goes to.
 PROVEN = (
     *(*EVERYWHERE, "flax/lstm_bi/weights.msgpack", "haiku/lstm/weights.npz", "jax/lstm_bi_2l/weights.npy"),
     *("mxnet/lstm_projection/saved.params", "cntk/lstm_float64/saved.model"),
@@ -171,6 +172,7 @@ def test_answers_as_the_framework_did(tmp_path: Path, is_first_tier: bool, case:
     flags = {"format": form, "states": True, "lengths": lengths} | CASES[case]
     verify = case in PROVEN or not is_first_tier
     report = cudnn_convert.convert(source, tmp_path / "out", verify=verify, **flags)
+    assert (report.verification is not None) == verify
     assert report.verification is None or report.verification.passed
     dtype = report.recurrences[0].dtype
     fed_type = "float32" if dtype == "bfloat16" else dtype

@@ -96,7 +96,7 @@ def passed(folder: Path, *flags: str, base: str = "") -> set[str]:
     return {line.partition("::test_")[2].partition(" ")[0] for line in lines}
 
 
-@pytest.mark.slow("tests/conftest.py", "tests/support/tiers.py")
+@pytest.mark.slow("tests/conftest.py", "tests/support/tiers.py", "tests/mutants/register.py")
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for git is a shell script")
 def test_slow_tests_run_where_their_files_changed_since_a_base(tmp_path: Path) -> None:
     assert passed(tmp_path, "--fast") == {"without_a_mark", "of_few[x]", "of_few[z]"}

@@ -125,7 +125,7 @@ def test_a_mistake_in_the_layers(
     assert is_caught(monkeypatch, keras_fixture(sample).path, out, "--format", form)
 
 
-@pytest.mark.every
+@pytest.mark.first("keras-2.2.4-go_backwards-keras")
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("sample", [*SAMPLES.values(), PAIR, STATEFUL])
 def test_without_a_mistake_all_is_well(out: Path, sample: str, form: str) -> None:

@@ -653,6 +653,7 @@ def test_outputs_of_projects(name: str) -> None:
         ("forecast", "forecast:0 | --outputs Abs_1:0 | --outputs decoder/while/Exit_3:0"),
         ("music", "mean/BiasAdd:0,deviation/Softplus:0 | --outputs deviation/BiasAdd:0"),
         ("tasks", "grade:0,topics:0,tags:0 | --outputs topics:0,tags:0"),
+        ("translation", "scores:0,translation:0 | --outputs decoder/loop/decoder/transpose_1:0,scores:0,"),
     ],
 )
 def test_candidates_of_projects(name: str, first: str) -> None:
@@ -666,19 +667,18 @@ def test_candidates_of_projects(name: str, first: str) -> None:
 
 
 def has_a_choice(sample: Fixture) -> bool:
-    """Whether its outputs are a choice; of projects test_candidates_of_projects knows the words."""
+    """Whether its outputs are a choice, but for projects: other tests know the words for each."""
     name = sample.folder.name
     return name in CHOOSING or ("--outputs" in sample.case["flags"] and not name.startswith("project_"))
+
+
+UNCHOSEN = pytest.mark.slow("cudnn_convert/graph", "cudnn_convert/plan")
 
 
 @pytest.mark.parametrize(
     "sample",
     [
-        pytest.param(
-            sample,
-            id=sample.name,
-            marks=() if has_a_choice(sample) else pytest.mark.slow("cudnn_convert/graph"),
-        )
+        pytest.param(sample, id=sample.name, marks=() if has_a_choice(sample) else UNCHOSEN)
         for sample in FIXTURES + STATEFUL
     ],
 )

@@ -57,8 +57,8 @@ REASONS = {
     "--outputs tag_probs:0,transpose_1:0",
     **dict.fromkeys("saved_model_words two_lookups".split(), "which cannot fill"),
 }
-#: Of those that are told the same, those of the first tier.
-TOLD = frozenset("build_prefix raw_only state_gru_resource cond_in_while block_fused".split())
+#: Samples of the first tier among those that are refused in the same words.
+TOLD = frozenset("build_prefix raw_only state_gru_resource while_rows block_fused".split())
 #: What their layers are called where that is not the last scope alone.
 NAMES = {
     "keras_siamese": {"cu_dnnlstm", "cu_dnnlstm_1"},
@@ -81,7 +81,7 @@ def of(sample: Fixture) -> Plan:
 
 
 def is_first(sample: Fixture) -> bool:
-    """Whether the first tier plans a sample: one where many end in the same words, and those that stream."""
+    """Whether it is one of `TOLD`, or neither long nor refused in those words."""
     name = sample.folder.name
     is_told = REASONS.get(name) in (BIDIRECTIONAL, LOOP, NONE)
     return sample.name.startswith("1.15.5") and name not in LONG and (not is_told or name in TOLD)

@@ -199,7 +199,7 @@ def test_what_is_no_source_is_refused(tmp_path: Path, make: Damage, found: str) 
 CHECKPOINTS = [sample for sample in FIXTURES if sample.prefix.name == "model.ckpt"]
 
 
-#: Of each version a shard or a form of its own, and what the first tier converts.
+#: Those in shards or in another form, of any version, and those that the first tier converts.
 FIRST_CHECKPOINTS = [
     sample
     for sample in CHECKPOINTS

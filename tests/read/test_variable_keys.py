@@ -136,7 +136,7 @@ def test_a_model_without_variables(tmp_path: Path) -> None:
 SAMPLES = [one for one in BROKEN if one.name.startswith("keras-3.15.1") or one.folder.name == "signatures"]
 
 
-#: Of one version: what has several signatures, files and layers.
+#: Of one version: several signatures and directions, an archive, images, masks and kept states.
 FIRST_SAMPLES = frozenset(
     f"keras-3.15.1-{case}"
     for case in ("archive", "bidirectional", "channels_first", "masked", "signatures", "stateful")

@@ -1,8 +1,8 @@
 """The CPU seconds that the first tier may take, on any machine.
 
 Each process that runs tests times a fixed piece of work between them, all through the run. The CPU seconds of
-the run are divided by those of the work. A slower processor or memory makes both longer, and so do others
-that use them meanwhile.
+the run, without this work, are divided by those of the work. A slower processor or memory makes both longer,
+and so do others that use them meanwhile.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def time_work() -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the tests of a run took, and each piece of work between them: CPU seconds."""
+    """CPU seconds of a run without its pieces of work, and of each piece."""
 
     seconds: float
     works: Sequence[float]

@@ -36,3 +36,30 @@ def test_no_scale_is_offered_that_the_numbers_contradict(
         scales.decide_scale(plan, Options.of({"decode": "greedy", "steps": 3}))
     [reason] = refused.value.reasons
     assert [remedy.options["logits"] for remedy in reason.remedies] == [f"y:0={scale}" for scale in offered]
+
+
+@pytest.mark.parametrize(
+    ("given", "notes"),
+    [
+        ("probabilities", ()),
+        (
+            "logits",
+            ("decode: y:0 is taken for logits, as was asked for; its numbers look like probabilities",),
+        ),
+    ],
+)
+def test_a_scale_that_is_given_stays(
+    monkeypatch: pytest.MonkeyPatch, given: str, notes: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(scales, "_run", lambda *_: [np.float32([[0.25, 0.75]])])
+    monkeypatch.setattr(
+        scales, "replace", lambda plan, **changed: SimpleNamespace(**{**vars(plan), **changed})
+    )
+    plan: Any = SimpleNamespace(
+        decoder=SimpleNamespace(logits="y", scale=given, is_scale_given=True),
+        source=SimpleNamespace(outputs={"y": "y:0"}),
+        model=SimpleNamespace(path=Path("model")),
+        notes=(),
+    )
+    decided = scales.decide_scale(plan, Options.of({"decode": "greedy", "steps": 3}))
+    assert (decided.decoder.scale, decided.notes) == (given, notes)

@@ -24,8 +24,10 @@ WITHOUT_EQUATION = {"bidirectional_without_states", "model_without_mask", "time_
 
 
 @pytest.mark.first(
-    *("attention_without_mask", "first_state_at_masked_steps", "group_normalization_without_mask"),
-    *("model_without_mask", "relu_without_mask", "stacked_states_reversed", "transposed_without_dilation"),
+    *("attention_without_mask", "dot_of_leading_axes", "epsilon_of_cudnn", "first_state_at_masked_steps"),
+    *("group_normalization_without_mask", "last_output_of_padding", "regularization_without_mask"),
+    *("relu_without_mask", "softmax_without_mask", "stacked_states_reversed"),
+    *("transposed_as_convolution", "transposed_without_dilation"),
 )
 @pytest.mark.parametrize("name", sorted(WITNESSES))
 def test_the_layers_of_each_witness_are_those_of_their_equations(name: str, tmp_path: Path) -> None:
