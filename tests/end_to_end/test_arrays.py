@@ -114,6 +114,7 @@ TWICE = frozenset(
 PROVEN = (
     *(*EVERYWHERE, "flax/lstm_bi/weights.msgpack", "haiku/lstm/weights.npz", "jax/lstm_bi_2l/weights.npy"),
     *("mxnet/lstm_projection/saved.params", "cntk/lstm_float64/saved.model"),
+    "torch/lstm_bfloat16/weights.safetensors",
 )
 #: NumPy's files know no bfloat16, so that users feed formats that take float32 in its place.
 FED_FLOAT32 = ("onnx", "npz", "safetensors")

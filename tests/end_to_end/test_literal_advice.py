@@ -148,7 +148,6 @@ _DEAR: Final = frozenset(
         "targets/fused_ops.py",
         "lower/infinities.py",
         "lower/tflite_fused.py",
-        "keras/cpu_layers.py",
         "keras/translate.py",
         "plan/obstacles.py",
         "verification/scales.py",

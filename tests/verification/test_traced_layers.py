@@ -25,7 +25,8 @@ WITHOUT_EQUATION = {"bidirectional_without_states", "model_without_mask", "time_
 
 @pytest.mark.first(
     *("attention_without_mask", "dot_of_leading_axes", "epsilon_of_cudnn", "first_state_at_masked_steps"),
-    *("group_normalization_without_mask", "last_output_of_padding", "regularization_without_mask"),
+    *("group_normalization_without_mask", "last_output_of_padding", "model_without_mask"),
+    *("regularization_without_mask", "time_distributed_without_mask"),
     *("relu_without_mask", "softmax_without_mask", "stacked_states_reversed"),
     *("transposed_as_convolution", "transposed_without_dilation"),
 )
