@@ -32,11 +32,8 @@ CASES = [
     ("writer", "name", "form"),
     [pytest.param(*case, marks=tier(first=case in FIRST), id="-".join(case)) for case in CASES],
 )
-def test_a_model_answers_as_its_writer(
-    writer: str, name: str, form: str, is_first_tier: bool, tmp_path: Path
-) -> None:
-    verify = form == "keras" or name == "theano_images" or not is_first_tier
-    outcome = keras_public.check_case(writer, name, form, tmp_path, verify=verify)
+def test_a_model_answers_as_its_writer(writer: str, name: str, form: str, tmp_path: Path) -> None:
+    outcome = keras_public.check_case(writer, name, form, tmp_path)
     refused = keras_public.REFUSED.get((name, writer)) if form == "keras" else None
     if refused:
         assert refused in outcome and "savedmodel" in outcome
