@@ -18,18 +18,19 @@ demo: $(VENV)/ready
 # Two workers on two cores: more threads in each would only wait for each other. Compiled modules are kept
 # whatever the environment says: the tests start many processes, and each would compile them anew.
 PYTEST := OPENBLAS_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 PYTHONDONTWRITEBYTECODE= \
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
+# A file's tests run in one worker, so that what they share is made once; slow tests of a file are better spread.
 # FLAGS: those of tests/conftest.py, e.g. --within-budget. mypy is asked beside the newest TensorFlow alone: an older
 # NumPy has other types.
 test: $(if $(filter 2.21,$(TENSORFLOW)),lint,$(VENV)/ready)
-	$(PYTEST) --fast $(FLAGS)
+	$(PYTEST) --dist loadfile --fast $(FLAGS)
 
 # What `make test` leaves out too: slow tests, every sample in every format, more examples of properties, and
 # what needs a browser, PyTorch, OpenVINO, Ray, a store or cuDNN's headers. Programs of docs/serving in C++ and
 # Java run where these name a release of the runtime: ONNXRUNTIME=FOLDER ONNXRUNTIME_JAR=FILE LITERT=FOLDER.
 test-every: lint $(VENV)/every
-	$(PYTEST)
+	$(PYTEST) --dist loadgroup
 
 # What runs ONNX and TensorFlow's graphs in Node.js. `tensorflowjs_converter` is installed by hand, as
 # docs/serving/javascript.md says, and named: CUDNN_CONVERT_TENSORFLOWJS=converter/bin/tensorflowjs_converter

@@ -46,7 +46,7 @@ def main(words: list[str] | None = None) -> int:
 def is_green(name: str, words: list[str]) -> bool:
     """Runs the first tier on the kernels of a setting."""
     print(f"kernels: {name}", flush=True)
-    command = ["-m", "pytest", "-n", "2", "--dist", "loadgroup", "--fast", "--within-half", *words]
+    command = ["-m", "pytest", "-n", "2", "--dist", "loadfile", "--fast", "--within-half", *words]
     environment = {**os.environ, **SETTINGS[name], "PYTHONDONTWRITEBYTECODE": ""}
     return subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, check=False).returncode == 0
 

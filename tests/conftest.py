@@ -27,6 +27,7 @@ from support import budget, margins, tiers, user_processes
 from cudnn_convert.context import hide_gpus, use_plain_keras
 from cudnn_convert.errors import CudnnConvertError
 
+gc.set_threshold(100_000, 20, 100)
 hide_gpus()  # an artifact of the suite runs on the CPU; a GPU would multiply float32 as TF32
 use_plain_keras()  # a developer's `~/.keras/keras.json` may name other types or another backend
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -171,10 +172,10 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Takes what the test modules imported out of each garbage collection, and collects less often.
+    """Takes what the test modules imported out of each garbage collection.
 
-    Both together are a sixth of the suite's time: TensorFlow's graphs are many small objects. With --fast,
-    graphs do not keep the Python stack of each node either, a twentieth: under pytest it is long.
+    With fewer collections, that saves a sixth of the time: TensorFlow's graphs are many small objects. With
+    --fast, graphs do not keep the Python stack of each node either, a twentieth: under pytest it is long.
     """
     if session.config.getoption("fast") and "tensorflow" in sys.modules:
         from tensorflow.python.util import tf_stack
@@ -183,7 +184,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         tf_stack.extract_stack = lambda stacklevel=1: stack
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 20, 100)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

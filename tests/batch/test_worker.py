@@ -105,7 +105,7 @@ PASSED_OVER: dict[str, tuple[Path, str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.first("a class", "a tag", "layers")
+@pytest.mark.first("a class", "a tag")
 @pytest.mark.parametrize(("source", "kind", "given", "what"), PASSED_OVER.values(), ids=PASSED_OVER)
 def test_a_shared_flag_of_other_kinds_is_passed_over(
     tmp_path: Path, source: Path, kind: str, given: dict[str, Any], what: str

@@ -105,6 +105,7 @@ def test_what_cannot_be_measured(tmp_path: Path) -> None:
         assert told in ended.stderr and len(ended.stderr.splitlines()) == 1, ended.stderr
 
 
+@pytest.mark.slow("cudnn_convert/benchmark", "cudnn_convert/cli")
 def test_a_profile_of_a_recurrence_in_onnx_runtime(tmp_path: Path) -> None:
     weights = {
         "w": RNG.normal(size=(1, 4 * 48, 3)), "r": RNG.normal(size=(1, 4 * 48, 48)) / 9,

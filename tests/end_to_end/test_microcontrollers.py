@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from cudnn_convert.report import Report
 
 PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "run_row_by_row.py"
 HAS_MICRO = micro.is_available()
+RUNTIMES = ("lite", "micro") if HAS_MICRO else ("lite",)
 #: Of sources with an open number of steps.
 OPEN = {"motion_gru-h5": 40, "keyword_torch-weights": 25}
 #: Unrolled steps round the state to 8 bits at each of them, so that errors add up; a user accepts this much.
@@ -42,33 +44,25 @@ def convert(case: MicroCase, name: str, out: Path, **flags: Any) -> Report:
     )
 
 
-def ask(case: MicroCase, file: Path, runtime: str, count: int) -> Arrays:
-    """The answers to the first rows, each in a call of its own; a stream is run step by step."""
-    rows, answers = file.with_suffix(".rows.npz"), file.with_suffix(f".{runtime}.npz")
+def ask(case: MicroCase, file: Path, count: int) -> Iterator[Arrays]:
+    """The answers of each runtime to the first rows, a call for each; a stream is run step by step."""
+    rows = file.with_suffix(".rows.npz")
     np.savez(rows, **{case.input: case.rows.inputs[:count]})
-    states = [f"{key}={following}" for key, following in case.states.items()]
-    paths = [str(PROGRAM), str(file), str(rows), str(answers)]
-    subprocess.run(
-        [sys.executable, *paths, runtime, *states], check=True, capture_output=True, cwd=file.parent
-    )
-    with np.load(answers) as stored:
-        joined = {key: stored[key] for key in stored.files}
-    if case.states:
-        joined[STEPS] = joined[f"{case.output}/steps"]
-    return joined
+    answers = {runtime: file.with_suffix(f".{runtime}.npz") for runtime in RUNTIMES}
+    pairs = [f"{key}={value}" for key, value in {**answers, **case.states}.items()]
+    call = [sys.executable, str(PROGRAM), str(file), str(rows), *pairs]
+    subprocess.run(call, check=True, capture_output=True, cwd=file.parent)
+    for path in answers.values():
+        with np.load(path) as stored:
+            joined = {key: stored[key] for key in stored.files}
+        if case.states:
+            joined[STEPS] = joined[f"{case.output}/steps"]
+        yield joined
 
 
 def widen(value: np.ndarray) -> np.ndarray:
     """The same numbers in the types that NumPy chooses by itself."""
     return value.astype(np.float64 if value.dtype.kind == "f" else np.int64)
-
-
-def check_classes(case: MicroCase, file: Path, runtime: str) -> None:
-    assert case.count_agreements(ask(case, file, runtime, 500)) >= 1 - DIFFERING
-
-
-def runtimes() -> list[str]:
-    return ["lite", "micro"] if HAS_MICRO else ["lite"]
 
 
 @pytest.mark.slow("cudnn_convert/artifacts", "cudnn_convert/verification/pieces")
@@ -79,8 +73,8 @@ def test_float_files_answer_as_the_trained_networks_did(tmp_path: Path, name: st
     assert report.micro is not None
     assert report.micro.missing == ()
     assert report.micro.bytes == file.stat().st_size
-    for runtime in runtimes():
-        case.assert_close(ask(case, file, runtime, 40))
+    for answers in ask(case, file, 40):
+        case.assert_close(answers)
     if HAS_MICRO:
         assert report.micro.arena is not None
         assert max(report.micro.errors.values()) < 1e-5
@@ -104,8 +98,8 @@ def test_files_of_eight_bits_choose_the_same_classes(tmp_path: Path, is_first_ti
         assert [output.atol for output in again.outputs] == [output.atol for output in proof.outputs]
     (note,) = (note for note in report.notes if note.startswith("int8: largest error"))
     assert f"{max(output.max_abs or 0 for output in proof.outputs):.2e}" in note
-    for runtime in runtimes():
-        check_classes(case, file, runtime)
+    for answers in ask(case, file, 500):
+        assert case.count_agreements(answers) >= 1 - DIFFERING
     if HAS_MICRO:
         assert report.micro is not None
         bounds = {output.output: output.atol for output in proof.outputs}

@@ -71,6 +71,7 @@ def test_a_setting_is_the_usual_one_within_a_call(settings: ExitStack, name: str
     assert read() == given
 
 
+@pytest.mark.slow("cudnn_convert/context.py")
 def test_a_policy_that_was_never_set_goes_on_following_the_type() -> None:
     """In a process of its own: a policy that is set once stays set."""
     program = """

@@ -8,10 +8,12 @@ enclosing function, which is open.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
+from support import package_modules
 from support.samples import ROOT
 
 FOLDERS = ("cudnn_convert", "scripts", "tests", "models")
@@ -78,7 +80,7 @@ def targets(generators: Iterable[ast.comprehension]) -> frozenset[str]:
 
 def shadowed(tree: ast.Module) -> Iterator[str]:
     """The names that one comprehension binds and another of the same scope reads from outside of it."""
-    for scope in ast.walk(tree):
+    for scope in package_modules.nodes(tree):
         if isinstance(scope, ast.Module | SCOPES):
             names = Names.of(scope)
             yield from (names.bound & names.read) - names.own
@@ -99,13 +101,16 @@ def test_what_is_looked_for(body: str, expected: list[str]) -> None:
     assert [*shadowed(ast.parse(f"import ops\ndef f(x): {body}"))] == expected
 
 
+def parsed(folder: str) -> Mapping[Path, ast.Module]:
+    """The modules of a folder by their paths in it."""
+    if folder == package_modules.PACKAGE.name:
+        return package_modules.trees()
+    files = sorted((ROOT / folder).rglob("*.py"))
+    return {file.relative_to(ROOT / folder): ast.parse(file.read_text(encoding="utf-8")) for file in files}
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.first("cudnn_convert")
 def test_no_comprehension_takes_a_name_from_another(folder: str) -> None:
-    files = sorted((ROOT / folder).rglob("*.py"))
-    faults = {
-        str(file.relative_to(ROOT)): names
-        for file in files
-        if (names := [*shadowed(ast.parse(file.read_text(encoding="utf-8")))])
-    }
+    faults = {path: names for path, tree in parsed(folder).items() if (names := [*shadowed(tree)])}
     assert not faults, "name the variable of one comprehension otherwise"

@@ -1,6 +1,6 @@
 """Runs a TensorFlow Lite file of one row, row by row, as a user does.
 
-    python -I run_row_by_row.py FILE ROWS.npz ANSWERS.npz RUNTIME [STATE=NEXT ...]
+    python -I run_row_by_row.py FILE ROWS.npz RUNTIME=ANSWERS.npz [RUNTIME=ANSWERS.npz] [STATE=NEXT ...]
 
 RUNTIME is `lite` or `micro`. ROWS has the inputs by key, rows first. States are inputs of a stream: each row
 is run step by step from zeros, and ANSWERS has the outputs of its last step, and of every step `KEY/steps`.
@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-file, rows_path, answers_path, runtime, *pairs = sys.argv[1:]
+file, rows_path, *pairs = sys.argv[1:]
 states = dict(pair.split("=") for pair in pairs)
+answers_paths = {runtime: states.pop(runtime) for runtime in ("lite", "micro") if runtime in states}
 rows = dict(np.load(rows_path))
 #: The axis of rows of an output: behind the layers in a state.
 STATE = "state_"
 
 
-def open_lite() -> Any:
+def open_lite() -> tuple[Any, dict[str, Any]]:
     import tensorflow as tf
 
     interpreter = tf.lite.Interpreter(file)
@@ -35,7 +36,7 @@ def open_lite() -> Any:
     return call, {key: detail["shape"] for key, detail in details.items()}
 
 
-def open_micro() -> Any:
+def open_micro() -> tuple[Any, dict[str, Any]]:
     from tensorflow.lite.python import schema_py_generated as schema
     from tflite_micro.python.tflite_micro import runtime as micro
 
@@ -56,23 +57,26 @@ def open_micro() -> Any:
     return call, {key: graph.tensors[graph.inputs[number]].shape for key, number in takes.items()}
 
 
-call, shapes = {"lite": open_lite, "micro": open_micro}[runtime]()
-answers: list[dict[str, Any]] = []
-for row in range(len(next(iter(rows.values())))):
-    feed = {key: np.ascontiguousarray(value[row : row + 1]) for key, value in rows.items()}
-    if not states:
-        answers.append(call(feed))
-        continue
-    ((key, sequence),) = feed.items()
-    carried = {state: np.zeros(shapes[state], np.float32) for state in states}
-    steps = []
-    for step in range(sequence.shape[1]):
-        steps.append(call({key: np.ascontiguousarray(sequence[:, step : step + 1]), **carried}))
-        carried = {state: steps[-1][following] for state, following in states.items()}
-    every = {f"{name}/steps": np.stack([each[name] for each in steps], 1) for name in steps[-1]}
-    answers.append(steps[-1] | every)
-joined = {
-    key: np.concatenate([answer[key] for answer in answers], 1 if key.startswith(STATE) else 0)
-    for key in answers[0]
-}
-np.savez(answers_path, **joined)
+def run(call: Any, shapes: dict[str, Any]) -> dict[str, Any]:
+    answers: list[dict[str, Any]] = []
+    for row in range(len(next(iter(rows.values())))):
+        feed = {key: np.ascontiguousarray(value[row : row + 1]) for key, value in rows.items()}
+        if not states:
+            answers.append(call(feed))
+            continue
+        ((key, sequence),) = feed.items()
+        carried = {state: np.zeros(shapes[state], np.float32) for state in states}
+        steps = []
+        for step in range(sequence.shape[1]):
+            steps.append(call({key: np.ascontiguousarray(sequence[:, step : step + 1]), **carried}))
+            carried = {state: steps[-1][following] for state, following in states.items()}
+        every = {f"{name}/steps": np.stack([each[name] for each in steps], 1) for name in steps[-1]}
+        answers.append(steps[-1] | every)
+    return {
+        key: np.concatenate([answer[key] for answer in answers], 1 if key.startswith(STATE) else 0)
+        for key in answers[0]
+    }
+
+
+for runtime, answers_path in answers_paths.items():
+    np.savez(answers_path, **run(*{"lite": open_lite, "micro": open_micro}[runtime]()))
