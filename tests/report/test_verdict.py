@@ -8,6 +8,7 @@ import pytest
 
 from cudnn_convert.report import Report, Verification, verdict
 from cudnn_convert.report.values import (
+    DecodingReport,
     GlueReport,
     OpsReport,
     OutputReport,
@@ -50,6 +51,8 @@ def test_a_proof_has_its_counts_and_its_largest_error() -> None:
         ({"outputs": (replace(SCORES, rtol=2.0**-10),)}, "; a tolerance of 1e-05 + 0.001*|x|)"),
         ({"streaming": StreamReport(True, ("of 1",), 9, 0.0, 0.2, unjudged=("y",))},
          "; in chunks of steps too; largest error 20 % of the tolerance; 1 output not judged in chunks)"),
+        ({"decoding": DecodingReport(True, "greedy", 3, 3, 0, 2, 41, 0.0, 0.3)},
+         "; a search over 41 tokens too; largest error 30 % of the tolerance)"),
     ],
 )  # fmt: skip
 def test_what_qualifies_a_proof_is_in_its_line(changes: dict[str, object], expected: str) -> None:
