@@ -87,7 +87,7 @@ def test_files_of_eight_bits_choose_the_same_classes(tmp_path: Path, is_first_ti
     case, file, data = CASES[name], tmp_path / "model.tflite", tmp_path / "data.npz"
     np.savez(data, **{key: widen(value) for key, value in case.data.items()})
     bound = {"max_error": UNROLLED[name]} if name in UNROLLED else {}
-    count = 10 if is_first_tier else 500
+    count = 30 if is_first_tier else 500
     report = convert(case, name, file, quantize="int8", data=data, limit_examples=count, **bound)
     proof = report.verification
     assert proof is not None
