@@ -17,7 +17,7 @@ from dataclasses import dataclass
 SECONDS = 720
 #: CPU seconds of `time_work` that `SECONDS` is for. Between tests it took 0.09 to 0.15 on two cores of an AMD
 #: EPYC 9004, as others used the machine, and the first tier 6,600 to 8,000 times as long; on two cores of an
-#: EPYC 7003, which have half of that cache each, 0.11 to 0.16 and 7,800 to 8,500 times.
+#: EPYC 7003, which have half of that cache each, 0.11 to 0.17 and 7,400 to 8,500 times.
 WORK = 0.09
 #: A run that is dearer by more than this share of the budget fails where `--within-budget` is given.
 EXCESS = 0.2
