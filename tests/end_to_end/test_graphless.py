@@ -43,14 +43,9 @@ ALONE = {
 }
 #: Of the formats that not all go to in the first tier: states, layers, either layout, dtypes.
 FEW = {
-    "onnx": (
-        *(
-            "1.2.1-params_relu_2l",
-            "1.3.0-params_gru_bi_2l",
-            "1.15.5-gru_bi_2l_float64",
-            "1.15.5-lstm_float16",
-        ),
-        *("1.15.5-keras_weights_functional", "1.15.5-lstm_bi_2l_states", "1.15.5-object_lstm_2l"),
+    "onnx": tuple(
+        "1.2.1-params_relu_2l 1.3.0-params_gru_bi_2l 1.15.5-gru_bi_2l_float64 1.15.5-lstm_float16 "
+        "1.15.5-keras_weights_functional 1.15.5-lstm_bi_2l_states 1.15.5-object_lstm_2l".split()
     ),
     "savedmodel": ("1.15.5-lstm_bi_2l_states",),
     "frozen": (),

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.keras_samples import KERAS_FIXTURES
+from support.keras_samples import keras_fixture
 from support.samples import fixture
 
 from cudnn_convert.options import Options
 from cudnn_convert.plan import applicable
 from cudnn_convert.read import read
 
-KERAS = next(found for found in KERAS_FIXTURES if found.path.suffix == ".h5").path
+KERAS = keras_fixture("keras-2.2.4-sequential_lstm").path
 CHECKPOINT = fixture("1.15.5-gru_bi").prefix
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from support import asking_graphs
+from support import asking_graphs, tiers
 from support.graphs import BLOB, drawing, lstm, placeholder, saved, variable
 from support.keras3_samples import exported
 from support.samples import FIXTURES, LONG, STATEFUL, Fixture, fixture
-from support.tiers import tier
 
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError
 from cudnn_convert.options import Options
@@ -87,13 +86,11 @@ def is_first(sample: Fixture) -> bool:
     return sample.name.startswith("1.15.5") and name not in LONG and (not is_told or name in TOLD)
 
 
-@pytest.mark.parametrize(
-    "sample",
-    [
-        pytest.param(sample, marks=tier(first=is_first(sample)), id=sample.name)
-        for sample in (*FIXTURES, *STATEFUL)
-    ],
-)
+def test_each_sample_told_of_is_in_the_first_tier() -> None:
+    assert {sample.folder.name for sample in (*FIXTURES, *STATEFUL) if is_first(sample)} >= TOLD
+
+
+@tiers.samples((*FIXTURES, *STATEFUL), is_first)
 def test_each_case_streams_or_says_why_not(sample: Fixture) -> None:
     reason = REASONS.get(sample.folder.name)
     if reason is not None:

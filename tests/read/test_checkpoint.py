@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
-from support import artifacts
+from support import artifacts, tiers
 from support.checkpoints import save
 from support.command_line import DATA, SMALL, beside, copied, refused
 from support.samples import FIXTURES, Fixture, fixture
-from support.tiers import some, tier
+from support.tiers import some
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
@@ -199,22 +199,13 @@ def test_what_is_no_source_is_refused(tmp_path: Path, make: Damage, found: str) 
 CHECKPOINTS = [sample for sample in FIXTURES if sample.prefix.name == "model.ckpt"]
 
 
-#: Those in shards or in another form, of any version, and those that the first tier converts.
-FIRST_CHECKPOINTS = [
-    sample
-    for sample in CHECKPOINTS
-    if sample.folder.name.startswith(("checkpoint_", "partitioned", "params_"))
-    or sample.is_first(sample.form)
-]
+def is_first(sample: Fixture) -> bool:
+    """Whether it is in shards or in another form, of any version, or one that the first tier converts."""
+    forms = ("checkpoint_", "partitioned", "params_")
+    return sample.folder.name.startswith(forms) or sample.is_first(sample.form)
 
 
-@pytest.mark.parametrize(
-    "sample",
-    [
-        pytest.param(sample, marks=tier(first=sample in FIRST_CHECKPOINTS), id=sample.name)
-        for sample in CHECKPOINTS
-    ],
-)
+@tiers.samples(CHECKPOINTS, is_first)
 def test_every_tensor_has_the_shape_and_type_it_announces(sample: Fixture) -> None:
     model = read(sample.prefix)
     assert model.kind == checkpoint.KIND

@@ -10,10 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
+from support import tiers
 from support.checkpoints import save
 from support.graphs import ops
 from support.keras3_samples import BROKEN, Export
-from support.tiers import tier
 from tensorflow.core.framework import function_pb2, graph_pb2, variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2, saver_pb2
 
@@ -134,8 +134,6 @@ def test_a_model_without_variables(tmp_path: Path) -> None:
 
 
 SAMPLES = [one for one in BROKEN if one.name.startswith("keras-3.15.1") or one.folder.name == "signatures"]
-
-
 #: Of one version: several signatures and directions, an archive, images, masks and kept states.
 FIRST_SAMPLES = frozenset(
     f"keras-3.15.1-{case}"
@@ -143,13 +141,7 @@ FIRST_SAMPLES = frozenset(
 )
 
 
-@pytest.mark.parametrize(
-    "sample",
-    [
-        pytest.param(sample, marks=tier(first=sample.name in FIRST_SAMPLES), id=sample.name)
-        for sample in SAMPLES
-    ],
-)
+@tiers.samples(SAMPLES, lambda sample: sample.name in FIRST_SAMPLES)
 def test_the_exports_of_keras(sample: Export) -> None:
     """What each call of a function captures holds what TensorFlow's own loader restores for that object."""
     loaded, model, meta = tf.saved_model.load(str(sample.path)), read(sample.path), proto(sample.path)

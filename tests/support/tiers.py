@@ -37,6 +37,12 @@ def combinations(
     return pytest.mark.parametrize([*values], rows, ids=ids)
 
 
+def samples(every: Iterable[Any], is_first: Callable[[Any], bool]) -> pytest.MarkDecorator:
+    """Parametrizes a test with samples, called by their names; those that are not first have a marker."""
+    rows = [pytest.param(each, marks=tier(first=is_first(each)), id=each.name) for each in every]
+    return pytest.mark.parametrize("sample", rows)
+
+
 def some(first: Iterable[Any], *others: Any) -> list[Any]:
     """The values of a parameter: those of the first tier, and the others."""
     return [*first, *(pytest.param(value, marks=pytest.mark.every) for value in others)]
