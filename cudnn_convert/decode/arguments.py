@@ -113,14 +113,18 @@ def keep_shapes(after: Any, before: Any) -> Iterator[Any]:
         yield tf.nest.map_structure(partial(keep_shape, where), new, old)
 
 
+def never(dtype: Any) -> Any:
+    """Return minus infinity, the log probability of nonexistent sequences."""
+    return tf.constant(-math.inf, dtype)
+
+
 def choose(condition: Any, x: Any, y: Any) -> Any:
     """Return `tf.where` of log probabilities, including minus infinity, exact under tf2onnx too.
 
     Of floats tf2onnx makes `condition * x + (1 - condition) * y`, in which minus infinity becomes NaN, unless
     one of both is a constant that has an infinity (tf2onnx v1.17.0 tf2onnx/onnx_opset/controlflow.py Select).
     """
-    never = tf.constant(-math.inf, x.dtype)
-    return tf.maximum(tf.where(condition, x, never), tf.where(condition, never, y))
+    return tf.maximum(tf.where(condition, x, never(x.dtype)), tf.where(condition, never(y.dtype), y))
 
 
 def describe(tensor: Any) -> str:
@@ -163,13 +167,13 @@ class SearchArguments:
             mask = tf.convert_to_tensor(pad_mask)
             if mask.dtype != tf.bool or mask.shape.rank not in (1, 2):
                 raise refuse("pad_mask", "bool [vocabulary] or [n, vocabulary]", describe(mask))
-            bias = tf.where(mask, tf.constant(-math.inf, dtype), tf.constant(0, dtype))
+            bias = tf.where(mask, never(dtype), tf.constant(0, dtype))
         return cls(tokens, states, end, int(pad), dtype, bias)
 
     @property
     def never(self) -> Any:
-        """Minus infinity, the score of nonexistent sequences."""
-        return tf.constant(-math.inf, self.dtype)
+        """The score of nonexistent sequences."""
+        return never(self.dtype)
 
     @property
     def padding(self) -> Any:

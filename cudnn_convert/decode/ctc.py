@@ -128,7 +128,8 @@ class _PrefixSearch:
 
     @property
     def never(self) -> Any:
-        return tf.constant(float("-inf"), self.log_probs.dtype)
+        """The log probability of nonexistent prefixes."""
+        return arguments.never(self.log_probs.dtype)
 
     def start(self) -> _Prefixes:
         """Return a single empty prefix; the remaining beams are nonexistent."""
