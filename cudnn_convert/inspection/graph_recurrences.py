@@ -21,7 +21,7 @@ from cudnn_convert.graph.index import PARAMS, AnyGraph, Index, NodeDef, split
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.inspection import End, InspectedRecurrence, WeightTensor, weights_only
 from cudnn_convert.inspection.weights_only import GraphRecurrence
-from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
+from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Tensor
 from cudnn_convert.recurrences import parameter_source, resolve, saved_functions, weight_copies
 from cudnn_convert.recurrences.weight_copies import Facts
 
@@ -111,12 +111,9 @@ def _with_sizes(known: GraphRecurrence, elements: int | None) -> GraphRecurrence
     if keys is not None:
         sized = replace(facts, layers=keys.layers, units=keys.units, input_size=keys.input_size)
         return replace(known, facts=sized)
-    if facts.layers is None or facts.units is None or elements is None:
+    if facts.sizes is None or elements is None:
         return known
-    sizes = Sizes(facts.mode, facts.layers, facts.directions, facts.units, facts.input_size or 0)
-    solved = weight_copies.solve_sizes(
-        elements, replace(sizes, projection=facts.projection), facts.input_mode
-    )
+    solved = weight_copies.solve_sizes(elements, facts.sizes, facts.input_mode)
     if solved is None:
         return known
     sized = replace(facts, input_size=solved.input_size)

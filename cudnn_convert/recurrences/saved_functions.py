@@ -267,13 +267,12 @@ def _describe_packed(
     tensors = resolve.read_inputs(graph, node)
     facts = resolve.describe_node(node, tensors)
     elements = tensors[PARAMS].shape.num_elements()
-    if None in (facts.layers, facts.units, elements):
+    known = facts.sizes
+    if known is None or elements is None:
         expected = "static shapes of its states and parameters"
         cure = "convert it alone with --signature"
         raise UnsupportedModelError(path, [f"{node.name}: expected {expected}, found none; {cure}"])
-    assert facts.layers is not None and facts.units is not None and elements is not None
-    known = Sizes(facts.mode, facts.layers, facts.directions, facts.units, facts.input_size or 0)
-    sizes = weight_copies.solve_sizes(elements, replace(known, projection=facts.projection), facts.input_mode)
+    sizes = weight_copies.solve_sizes(elements, known, facts.input_mode)
     if sizes is None:
         actual = f"{elements}; are its states and parameters of one model?"
         reason = f"{node.name}: params: expected {weight_copies.describe_lengths(known)}, found {actual}"

@@ -48,6 +48,14 @@ class Facts:
     input_mode: str = "linear_input"
     projection: int = 0
 
+    @property
+    def sizes(self) -> Sizes | None:
+        """The sizes, an unknown input size as 0; None without layers or units."""
+        if self.layers is None or self.units is None:
+            return None
+        inputs = self.input_size or 0
+        return Sizes(self.mode, self.layers, self.directions, self.units, inputs, projection=self.projection)
+
 
 def skips(input_mode: str, sizes: Sizes) -> bool:
     """Return True if layer 0 lacks input matrices by the attribute `input_mode`."""
@@ -305,14 +313,13 @@ def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Decode
 
     Raises UnsupportedModelError.
     """
-    if facts.layers is None or facts.units is None:
+    known = facts.sizes
+    if known is None:
         state = "input_c" if facts.projection else "input_h"
         expected = "expected a static shape [layers*directions, batch, units]"
         raise _refusal(
             model, facts, f"{state}: {expected}, found none; give the shape of its input with --inputs"
         )
-    known = Sizes(facts.mode, facts.layers, facts.directions, facts.units, facts.input_size or 0)
-    known = replace(known, projection=facts.projection)
     sizes = solve_sizes(blob.size, known, facts.input_mode)
     if sizes is None:
         actual = f"{blob.size} where the op says {facts.input_mode}; are graph and weights of one model?"
