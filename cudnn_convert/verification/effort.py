@@ -57,8 +57,6 @@ NOISE_MARGIN_OF_HALF: Final = 2
 #: The error of an output in 8 bits, as a share of its spread on the user's inputs, unless the user gives one:
 #: 32 of 256 numbers. Exchanged gates move an output by a share of its spread that is several times as large.
 SHARE_OF_INT8: Final = 1 / 8
-#: The same in words.
-BOUND_OF_INT8: Final = "an eighth of its spread"
 #: Tolerances below which rounding that no evaluation has shown yet may be why an output differs.
 DOUBTFUL_TOLERANCES: Final = 100
 #: The largest bound that says something of an output, as a share of its spread.

@@ -82,7 +82,8 @@ class Comparison:
     def _choose_tolerances(self, noise: Sequence[float]) -> dict[str, compare.Tolerance]:
         """Choose the tolerance of each output; `noise` has the largest difference per wanted tensor."""
         golden, given, bounds = self.settings.golden, self.settings.options, {}
-        why = "--max-error" if given.max_error is not None else effort.BOUND_OF_INT8
+        share = f"{100 * effort.SHARE_OF_INT8:g} % of its spread"
+        why = "--max-error" if given.max_error is not None else share
         outputs, kinds = self.settings.plan.signature.outputs, self.kinds
         for key, kind, floor, most in zip(outputs, kinds, noise, self._largest_errors(), strict=False):
             margin = effort.NOISE_MARGIN_OF_HALF if kind.name in COARSE else effort.NOISE_MARGIN
