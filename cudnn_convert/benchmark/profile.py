@@ -163,10 +163,11 @@ def _count_line(events: Iterable[tuple[str, Span, int | None]], work: Work) -> l
             else:
                 work.small += own
 
-    for name, (begin, end), iteration in sorted(events, key=lambda event: (event[1][0], -event[1][1])):
+    for name, (begin, last), iteration in sorted(events, key=lambda event: (event[1][0], -event[1][1])):
         close(begin)
+        end = min(last, stack[-1][1]) if stack else last  # by rounding it may outlast the event around it
         if stack:
-            stack[-1][2] -= min(end, stack[-1][1]) - begin
+            stack[-1][2] -= end - begin
         else:
             busy.append((begin, end))
         # Who works off an iteration may go on to what follows the loop: of an op its name says where it is.
