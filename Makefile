@@ -1,13 +1,19 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`. Each sets up its own .venv.
 
 PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3 python; do \
-	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
+	$$p -c 'import ensurepip, sys, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
+	&& echo $$p && break; done)
 # The TensorFlow that it runs with, of 2.16 to 2.21, and the distribution, `tensorflow` or `tensorflow-cpu`. Others
 # than the default get a .venv of their own: make test PYTHON=python3.12 TENSORFLOW=2.18 DISTRIBUTION=tensorflow-cpu
 TENSORFLOW := 2.21
 DISTRIBUTION := tensorflow
 VENV := .venv$(filter-out -2.21,-$(TENSORFLOW))$(patsubst tensorflow%,%,$(DISTRIBUTION))
 BIN := $(VENV)/bin
+# No releases newer than those of the file: what another project changes turns no test red.
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+FLAGS :=
+# What a user's shell sets for other programs: packages beside those of .venv, and asserts that are left out.
+unexport PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONPYCACHEPREFIX PYTHONWARNINGS PYTEST_ADDOPTS PIP_USER PIP_TARGET PIP_PREFIX
 
 .PHONY: demo test test-every house kernels docs census-keras census-ops mutants sweep power seeds real lint tf1-restore keras-backends bench crash fuzz clean
 
@@ -39,7 +45,7 @@ JAVASCRIPT := onnxruntime-web@1.30.0 onnxruntime-node@1.30.0 @tensorflow/tfjs@4.
 # PyTorch, OpenVINO, cuDNN's headers, Ray, stores and a server of one, LiteRT, a browser where the system has none, and packages of
 # JavaScript where there is npm. Their install scripts fetch what is for GPUs.
 $(VENV)/every: $(VENV)/docs
-	$(BIN)/python -m pip install --quiet --editable '.[every]'
+	$(PIP) --editable '.[every]'
 	command -v chromium chromium-browser google-chrome >/dev/null || $(BIN)/python -m playwright install chromium
 	! command -v npm >/dev/null || npm install --silent --ignore-scripts --prefix $(VENV)/javascript $(JAVASCRIPT)
 	@touch $@
@@ -52,7 +58,7 @@ docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 $(VENV)/docs: $(VENV)/ready
-	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 # The first tier on other kernels of NumPy and TensorFlow: each comparison needs at most half of its bound.
@@ -107,12 +113,13 @@ tf1-restore: $(VENV)/ready
 keras-backends: $(VENV)/ready
 	$(BIN)/python scripts/check_keras_backends.py $(KERAS_PYTHON) $(ONNX_PYTHON)
 
-$(VENV)/ready: pyproject.toml
-	@test -n "$(PYTHON)" || { echo "no Python 3.10-3.13 found; install one, or name it: make PYTHON=..." >&2; exit 1; }
+$(VENV)/ready: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "no Python 3.10-3.13 with venv found; install one (on Debian and Ubuntu \
+	python3-venv too), or name it: make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]' '$(DISTRIBUTION)==$(TENSORFLOW).*'
-	$(BIN)/python -m pip install --quiet --no-deps 'tf-keras==$(TENSORFLOW).*'
+	$(PIP) --editable '.[dev]' '$(DISTRIBUTION)==$(TENSORFLOW).*'
+	$(PIP) --no-deps 'tf-keras==$(TENSORFLOW).*'
 	@touch $@
 
 # Is anything ever lost? 200 conversions and 50 batches that are killed, a full disk; some minutes. SEED repeats.

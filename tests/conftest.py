@@ -31,6 +31,8 @@ gc.set_threshold(100_000, 20, 100)
 hide_gpus()  # an artifact of the suite runs on the CPU; a GPU would multiply float32 as TF32
 use_plain_keras()  # a developer's `~/.keras/keras.json` may name other types or another backend
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(name, None)  # what rich makes of a developer's terminal is not what the tests read
 ROOT = Path(__file__).resolve().parents[1]
 #: Files of tests that read messages as library calls word them, with arguments in the place of flags. Others
 #: read those of the command line; tests/test_calls.py tests how one becomes the other, for every message.
@@ -121,11 +123,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch comparisons. With --fast, properties that run graphs take fewer examples, and cost is judged."""
-    settings.register_profile("fast", max_examples=2)
+    """Watch comparisons. With --fast, properties that run graphs take fewer examples, and cost is judged.
+
+    Raises pytest.UsageError if CUDNN_CONVERT_BASE is no commit.
+    """
+    settings.register_profile("fast", max_examples=2, deadline=None, derandomize=True)
     config.add_cleanup(margins.watch())
     if config.getoption("fast"):
         settings.load_profile("fast")
+        changed_files()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -149,13 +155,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def changed_files() -> list[str]:
-    """Files that differ from the commit CUDNN_CONVERT_BASE, new ones too; none where no base is named."""
+    """Files that differ from the commit CUDNN_CONVERT_BASE, new ones too; none where no base is named.
+
+    Raises pytest.UsageError if git does not know the commit.
+    """
     base, files = os.environ.get("CUDNN_CONVERT_BASE"), list[str]()
     if not base:
         return files
-    for words in (["diff", "--name-only", base], ["ls-files", "--others", "--exclude-standard"]):
+    for words in (
+        ["diff", "--name-only", "--relative", base],
+        ["ls-files", "--others", "--exclude-standard"],
+    ):
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-        files += done.stdout.splitlines() if done.returncode == 0 else []
+        if done.returncode:
+            expected = "a commit of this repository"
+            raise pytest.UsageError(f"CUDNN_CONVERT_BASE: expected {expected}, found {base}: {done.stderr}")
+        files += done.stdout.splitlines()
     return files
 
 

@@ -18,6 +18,7 @@ from support.samples import ROOT
 from support.tiers import some
 
 import cudnn_convert
+from cudnn_convert import text
 
 SPEECH = ROOT / "models" / "gru_speech"
 CHARACTERS = ROOT / "models" / "char_lm"
@@ -194,7 +195,7 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
 )
 def test_a_source_that_needs_a_gpu_is_to_be_converted_first(source: Path, kind: str) -> None:
     ended = command("run", source, "--quiet")
-    cure = f"convert it first: cudnn-convert {source} model_cpu"
+    cure = f"convert it first: {text.command(['cudnn-convert', str(source), 'model_cpu'])}"
     assert ended.code == 1
     assert ended.stderr.strip().endswith(f"runs on a CPU, found a {kind} that needs a GPU; {cure}")
 

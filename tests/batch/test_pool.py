@@ -45,7 +45,7 @@ def test_each_end_has_its_status_and_its_line(tmp_path: Path) -> None:
         "unproven": "unproven nothing was shown",
         "last": "convert 2",
     }
-    jobs = make_jobs(tmp_path, "seconds=3", "memory=1G", **texts)
+    jobs = make_jobs(tmp_path, "seconds=10", "memory=1G", **texts)
     ended = run(jobs, workers=2)
     assert {out: (result.status, result.exit_code) for out, result in ended.items()} == {
         "first": ("converted", 0),
@@ -64,7 +64,7 @@ def test_each_end_has_its_status_and_its_line(tmp_path: Path) -> None:
     assert {out: result.reasons[0] for out, result in ended.items() if result.reasons} == {
         "crash": f"{place}/crash: native code ended with SIGABRT; {cure}",
         "leave": f"{place}/leave: native code ended with exit code 3; {cure}",
-        "loop": f"{place}/loop: it ran longer than the limit of 3 seconds; "
+        "loop": f"{place}/loop: it ran longer than the limit of 10 seconds; "
         "raise it with --limit seconds=NUMBER",
         "large": f"{place}/large: memory ran out; raise it with --limit memory=NUMBER",
         "bug": "this is our bug; please report it with these lines",

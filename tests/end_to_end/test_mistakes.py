@@ -62,7 +62,13 @@ class Mistake:
 def _plain(text: str) -> str:
     """A regular expression of a line in which `<...>` is what to give instead."""
     head, *tail = re.split(r"<(.+?)>", text)
-    return re.escape(head) if not tail else rf"{re.escape(head)}(?P<advice>{tail[0]}){re.escape(tail[1])}"
+    return _escape(head) if not tail else rf"{_escape(head)}(?P<advice>{tail[0]}){_escape(tail[1])}"
+
+
+def _escape(text: str) -> str:
+    """Choices stand without quotes from Python 3.12.8 on, and in some releases of 3.13."""
+    before, between, choices = text.partition("(choose from ")
+    return re.escape(before + between) + re.escape(choices).replace("'", "'?")
 
 
 def _mistake(

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import budget
+from support import budget, tiers
 
 TESTS = Path(__file__).resolve().parents[1]
 #: A path in a marker of a test, as written; no f-strings.
@@ -48,7 +48,11 @@ def test_of_the_product_of_a_changed_file():
 """
 #: As git: `diff` names a changed file, `ls-files` a new one.
 GIT = """#!/bin/sh
-case "$1" in diff) echo cudnn_convert/storage/__init__.py;; ls-files) echo docs/new.md;; *) exit 1;; esac
+case "$*" in
+    *main) echo cudnn_convert/storage/__init__.py;;
+    ls-files*) echo docs/new.md;;
+    *) echo "unknown revision" >&2; exit 128;;
+esac
 """
 
 
@@ -111,6 +115,9 @@ def test_slow_tests_run_where_their_files_changed_since_a_base(tmp_path: Path) -
         *("of_few[x]", "of_few[y]", "of_few[z]"),
         *("of_the_product", "of_the_product_of_a_changed_file", "of_a_mutant_without_a_row"),
     }
+    code, printed = run(tmp_path, SAMPLE, "--fast", base="mian")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "CUDNN_CONVERT_BASE: expected a commit of this repository, found mian: unknown revision" in printed
 
 
 @pytest.mark.slow("tests/conftest.py", "tests/support/margins.py")
@@ -145,16 +152,11 @@ def test_a_run_over_its_budget_fails_where_that_is_asked(tmp_path: Path) -> None
 
 
 def test_marks_name_parameters_that_exist(request: pytest.FixtureRequest) -> None:
-    """Of each test that was collected: an id that is misspelt would take its test out of the first tier.
-
-    Of mutants the register's test asks that, for the first tier leaves some of them out.
-    """
+    """Of each test that was collected: an id that is misspelt would take its test out of the first tier."""
     names, found = {}, {}
-    for item in request.session.items:
-        if (marker := item.get_closest_marker("first")) and not item.get_closest_marker("mutant"):
-            test = item.nodeid.partition("[")[0]
-            names[test] = {*marker.args}
-            found.setdefault(test, set()).add(item.callspec.id)
+    for test, ids, id_ in request.config.stash[tiers.COLLECTED]:
+        names[test] = {*ids}
+        found.setdefault(test, set()).add(id_)
     assert {test: left for test, ids in names.items() if (left := ids - found[test])} == {}
 
 

@@ -19,6 +19,7 @@ from support.keras_samples import keras_fixture
 from support.samples import ROOT, fixture
 
 import cudnn_convert
+from cudnn_convert import text
 from cudnn_convert.cli import terminal
 
 # What an inspection loads, runs and leaves behind: no TensorFlow without a graph, no code of the file.
@@ -134,7 +135,7 @@ def test_results_go_to_stdout_and_nothing_else_is_said(
     assert "weights of cudnn_lstm/CudnnRNN, cudnn_lstm/CudnnRNN_1: both, agree" in lines
     assert "  takes x = x:0 float32 [?, ?, 3]" in lines
     assert "runs on a CPU as it is: no, because of CudnnRNN" in lines
-    line = f"  cudnn-convert {source} model_cpu --format savedmodel"
+    line = f"  {text.command(['cudnn-convert', str(source), 'model_cpu'])} --format savedmodel"
     streaming = "in chunks of steps, with its states as inputs and outputs:"
     assert lines[-4:] == ["convert it with:", line, streaming, f"{line} --states"]
     assert "\x1b" not in ended.stdout

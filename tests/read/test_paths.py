@@ -25,9 +25,9 @@ CURE = "put the file there, or vouch for the source with --trust"
 
 @pytest.fixture(autouse=True)
 def bounded() -> Iterator[None]:
-    """To open a pipe never ends."""
+    """To open a pipe never ends; the first test loads libraries too."""
     before = signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError()))
-    signal.alarm(60)
+    signal.alarm(300)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)

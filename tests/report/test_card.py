@@ -16,6 +16,7 @@ from support.samples import fixture
 from cudnn_convert.errors import UsageError
 from cudnn_convert.report import card, files
 from cudnn_convert.report.values import MicroReport, Origin, PieceReport
+from cudnn_convert.text import command as quoted
 from cudnn_convert.version import list_versions
 
 SOURCE = fixture("1.15.5-v3_batch_major").prefix
@@ -34,10 +35,11 @@ def test_a_card_has_origin_verdict_and_recurrences(tmp_path: Path, monkeypatch: 
     first = command(*words)
     assert first.code == 0, first.stderr
     text = file.read_text()
+    call = quoted(["cudnn-convert", str(SOURCE), str(out), "--format=onnx", "--opset=16", "--seed=5"])
     assert "# `model.onnx`" in text
     assert "**Equal** to the float64 reference" in text
     assert "| date | 2023-11-14 22:13 UTC |" in text
-    assert f"`cudnn-convert {SOURCE} {out} --format=onnx --opset=16 --seed=5`" in text
+    assert f"`{call}`" in text
     files = sorted(SOURCE.parent.glob(f"{SOURCE.name}.*"))
     digests = [[f"`{path.name}`", f"`{hashlib.sha256(path.read_bytes()).hexdigest()}`"] for path in files]
     assert rows(text, "Source files") == digests

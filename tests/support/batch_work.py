@@ -58,7 +58,9 @@ def act(verb: str, argument: str, source: str) -> None:
         case "exit":
             ctypes.CDLL(None).exit(int(argument))
         case "allocate":
-            bytes(b"\1" * int(argument))
+            held = bytes(b"\1" * int(argument))
+            time.sleep(0.2)  # memory is looked at now and then
+            del held
         case "hang" | "wait":
             time.sleep(float(argument))
         case "hang_known":  # it says which process hangs, in a file beside the folder of the sources

@@ -36,4 +36,4 @@ def assert_nothing_left(folder: Path, source: Path) -> None:
         assert functions.keys() == called
         assert not graph.library.gradient
     for path in (path for path in folder.rglob("*") if path.is_file()):
-        assert not {*PATHS.findall(path.read_bytes())} - {str(source).encode()}, path
+        assert not PATHS.search(path.read_bytes().replace(str(source).encode(), b"")), path

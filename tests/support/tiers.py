@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+#: Of each test with a marker `first`: its name, the ids of the marker, and the id of its parameters.
+COLLECTED = pytest.StashKey[tuple[tuple[str, tuple[str, ...], str], ...]]()
+
 
 def is_named(item: pytest.Item) -> bool:
     """Whether a marker `first`, if there is one, names the parameters of a test."""

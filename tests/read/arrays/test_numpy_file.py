@@ -50,9 +50,10 @@ def test_another_order_of_bytes(tmp_path: Path) -> None:
     (tensor,) = read(tmp_path / "a.npz").variables.values()
     np.testing.assert_array_equal(tensor.read(), VALUES, strict=True)
     assert tensor.dtype == np.float32
-    np.savez(tmp_path / "b.npz", x=VALUES.astype(np.longdouble))
-    with pytest.raises(ReadError, match="elements of float128"):
-        read(tmp_path / "b.npz")
+    if np.dtype(np.longdouble).itemsize > 8:  # on some systems it is float64
+        np.savez(tmp_path / "b.npz", x=VALUES.astype(np.longdouble))
+        with pytest.raises(ReadError, match="elements of float128"):
+            read(tmp_path / "b.npz")
 
 
 def test_a_header_that_the_parser_gives_up_on(tmp_path: Path) -> None:
