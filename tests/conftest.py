@@ -168,8 +168,8 @@ def changed_files() -> list[str]:
     ):
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
-            expected = "a commit of this repository"
-            raise pytest.UsageError(f"CUDNN_CONVERT_BASE: expected {expected}, found {base}: {done.stderr}")
+            expected, said = "a commit of this repository", done.stderr.partition("\n")[0]
+            raise pytest.UsageError(f"CUDNN_CONVERT_BASE: expected {expected}, found {base}: {said}")
         files += done.stdout.splitlines()
     return files
 
