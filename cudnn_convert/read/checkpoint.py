@@ -94,9 +94,10 @@ def _latest(folder: Path) -> ChosenPrefix | None:
     if stated is None:
         return None
     named = paths.prefix(folder / stated)
-    # The file in a copied folder still names the original folder.
+    # The file in a copied folder still names the original folder, by an absolute path.
     inside = folder / named.name
-    prefix = named if _exists(named) and not _exists(inside) else inside
+    is_own = _exists(named) and not (Path(stated).is_absolute() and _exists(inside))
+    prefix = named if is_own else inside
     holder = prefix.parent.resolve()  # the checkpoint itself may be a link
     if folder.resolve() not in (holder, *holder.parents):
         expected, advice = "the latest in its own folder", "give that path itself"

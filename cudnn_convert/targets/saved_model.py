@@ -122,13 +122,15 @@ def write(
     meta.meta_info_def.stripped_default_attrs = False
     signature_ops = [split(name)[0] for part in parts for name in part.signature.tensors]
     called = drop_uncalled_functions(Graph.of(graph))
-    _rename_case_clashes(strip_devices(called, meta.graph_def), [*signature_ops, *initializers])
+    renamed = _rename_case_clashes(strip_devices(called, meta.graph_def), [*signature_ops, *initializers])
+    initializers = [renamed.get(name, name) for name in initializers]
     ops = session.variable_ops(meta.graph_def)
     if ops:
         bundle.add_variables(meta, ops, variables)
     seen = import_graph(meta.graph_def)
     for part in parts:
-        describe(meta.signature_def[part.name], part.signature, seen, axes.get(part.name, {}))
+        signature = _with_names(part.signature, renamed)
+        describe(meta.signature_def[part.name], signature, seen, axes.get(part.name, {}))
     if len(parts) == 1:
         meta.signature_def[SERVING].CopyFrom(meta.signature_def[parts[0].name])
     add(meta, folder, initializers, files)
@@ -143,8 +145,8 @@ def write(
     (folder / "assets.extra" / PROVENANCE).write_text(provenance, encoding="utf-8")
 
 
-def _rename_case_clashes(graph: GraphDef, keep: Iterable[str]) -> None:
-    """Rename ops with names equal but for case, ops in `keep` last.
+def _rename_case_clashes(graph: GraphDef, keep: Iterable[str]) -> dict[str, str]:
+    """Rename ops with names equal but for case, ops in `keep` last, and return the new names.
 
     tensorflow v2.21.0 python/framework/ops.py `Graph.unique_name` ignores case: its loader would give one of
     the two another name and then not find it.
@@ -164,6 +166,16 @@ def _rename_case_clashes(graph: GraphDef, keep: Iterable[str]) -> None:
         node.name = renamed.get(node.name, node.name)
         for position, source in enumerate(node.input):
             node.input[position] = rename_reference(source, renamed)
+    return renamed
+
+
+def _with_names(signature: Signature, renamed: Mapping[str, str]) -> Signature:
+    """Return a signature with the tensors of renamed ops."""
+    inputs, outputs = (
+        {key: tensor(rename_reference(name, renamed)) for key, name in tensors.items()}
+        for tensors in (signature.inputs, signature.outputs)
+    )
+    return Signature(inputs, outputs)
 
 
 def describe(

@@ -150,7 +150,8 @@ def test_the_latest_of_several_is_taken_by_its_relative_path(tmp_path: Path) -> 
     folder = copied(tmp_path).parent
     (folder / "kept").mkdir()
     for path in fixture("1.15.5-gru_bi").folder.glob("model.ckpt*"):
-        shutil.copy(path, folder / "kept" / path.name.replace("model.ckpt", "model.ckpt-200"))
+        for other in (folder / "kept", folder):  # a checkpoint of that name lies beside the file too
+            shutil.copy(path, other / path.name.replace("model.ckpt", "model.ckpt-200"))
     lines = ['model_checkpoint_path: "kept/model.ckpt-200"', 'all_model_checkpoint_paths: "model.ckpt"']
     (folder / "checkpoint").write_text("\n".join(lines))
     model = read(folder)
