@@ -214,6 +214,7 @@ def plan_graph(model: Model, options: Options, *, forgets: bool = False) -> Plan
     choices = (
         *model.notes,
         *notes.notes(section.asked, recurrences, section.streams, chosen_here=chosen),
+        *(() if options.signature else notes.note_signatures(model.signatures, wanted.given)),
         *notes.note_examples(section.features),
         *notes.note_other_outputs(wanted.choice.left, wanted.names),
         *notes.note_read_by_training(wanted.choice.beside, wanted.names),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from cudnn_convert.errors import UsageError
 from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import LENGTHS, Index, NodeDef, split, tensor, unique
-from cudnn_convert.model import Recurrence, Signature
+from cudnn_convert.model import Part, Recurrence, Signature
 from cudnn_convert.weights.lazy import LazyLayers, is_finite
 
 if TYPE_CHECKING:
@@ -123,6 +123,14 @@ def flags(source: Signature, shapes: Mapping[str, Shape], constants: Sequence[st
 def note_outputs(source: Signature) -> str:
     """Return the note on outputs chosen from the graph."""
     return f"outputs chosen from the graph: {', '.join(source.outputs.values())}"
+
+
+def note_signatures(signatures: Mapping[str, Signature], taken: Sequence[Part]) -> Iterator[str]:
+    """Yield a note on signatures of the file left out for its default; one with equal tensors is not."""
+    others = [name for name, each in signatures.items() if each not in [part.signature for part in taken]]
+    if taken and others:
+        names = ", ".join(part.name for part in taken)
+        yield f"signature {names} taken, the default of the file; --signature chooses {' or '.join(others)}"
 
 
 def note_other_outputs(tensors: Mapping[str, str], outputs: Sequence[str]) -> Iterator[str]:

@@ -54,6 +54,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "inspection/inspect.py: --tag={}": "a command, which test_inspect.py runs",
         "plan/notes.py: --set={}": "a call repeated, which test_printed_commands.py types",
         "plan/statistics.py: {}: statistics of the batch, as --set": "the flag that was given",
+        "plan/notes.py: --signature chooses {}": "a note, whose signature test_from_graph.py of plan takes",
         "plan/notes.py: --set changes it": "a note, whose variable test_from_graph.py of plan binds",
         "plan/from_graph.py: --weights={}": "a call repeated, which test_printed_commands.py types",
         "report/page.py: Nothing was compared": "the flag that was given",

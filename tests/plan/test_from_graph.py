@@ -69,18 +69,24 @@ def test_nothing_named_and_nothing_in_the_file() -> None:
 SIGNATURE = Signature({"words": "x:0"}, {"answer": "scores:0", "state": "rnn:1"})
 
 
-@pytest.mark.parametrize(
-    "signatures",
-    [
-        pytest.param({"serving_default": SIGNATURE, "other": Signature({}, {"y": "rnn:0"})}, id="by-name"),
-        pytest.param({"predict": SIGNATURE}, id="the-only-one"),
-    ],
-)
-def test_the_signature_of_the_file(signatures: Mapping[str, Signature]) -> None:
-    made = plan_graph(replace(tagger(), signatures=signatures))
+def test_the_signature_of_the_file() -> None:
+    made = plan_graph(replace(tagger(), signatures={"predict": SIGNATURE}))
     assert made.signature == SIGNATURE
     assert made.notes == ()
     assert made.flags == ("--inputs=words=x:0", "--outputs=answer=scores:0,state=rnn:1")
+
+
+def test_signatures_left_out_for_the_default_are_named() -> None:
+    """Not one that is the default under another name."""
+    other = Signature({"x": "x:0"}, {"rnn": "rnn:0"})
+    source = replace(
+        tagger(), signatures={"serving_default": SIGNATURE, "predict": SIGNATURE, "encode": other}
+    )
+    note = "signature serving_default taken, the default of the file; --signature chooses encode"
+    assert note in plan_graph(source).notes
+    chosen = plan_graph(source, signature="encode")
+    assert chosen.signature == other
+    assert not [each for each in chosen.notes if "taken" in each]
 
 
 def test_several_signatures_without_a_default_are_a_choice() -> None:
