@@ -219,6 +219,7 @@ def plan_graph(model: Model, options: Options, *, forgets: bool = False) -> Plan
         *notes.note_other_outputs(wanted.choice.left, wanted.names),
         *notes.note_read_by_training(wanted.choice.beside, wanted.names),
         *notes.note_unread(section.unread),
+        *notes.note_bound(wanted.bound),
         *notes.untaken(left),
         *section.statistics.notes,
         *notes.note_flags(section.cut.flags),

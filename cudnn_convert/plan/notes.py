@@ -158,6 +158,13 @@ def note_unread(inputs: Sequence[Spec]) -> Iterator[str]:
         yield f"left out of the inputs because no output needs them: {listed}"
 
 
+def note_bound(inputs: Sequence[Spec]) -> Iterator[str]:
+    """Yield a note on inputs of a signature with values of `--set`."""
+    if inputs:
+        listed = ", ".join(f"{spec.key} ({spec.tensor})" for spec in inputs)
+        yield f"left out of the inputs because --set binds them: {listed}"
+
+
 def note_flags(names: Sequence[str]) -> Iterator[str]:
     """Yield a note on variables separating training from inference."""
     if names:

@@ -144,8 +144,9 @@ class Request:
     """The request for a conversion: signatures, inputs, outputs, constants, states.
 
     `given` are the signatures taken from the file; `choice` is what the graph tells where nobody names
-    outputs; `complete`: the user named all inputs. `constants` are the values of `--set` by tensor. `writes`
-    are the outputs that are assignments, with their ops; `states` the inputs that are variables.
+    outputs; `complete`: the user named all inputs. `constants` are the values of `--set` by tensor, `bound`
+    the inputs of the file's signatures with such a value. `writes` are the outputs that are assignments, with
+    their ops; `states` the inputs that are variables.
     """
 
     given: tuple[Part, ...]
@@ -154,6 +155,7 @@ class Request:
     choice: choose_outputs.Choice
     complete: bool
     constants: Mapping[str, Array]
+    bound: tuple[Spec, ...]
     writes: Mapping[str, str]
     states: frozenset[str]
 
@@ -172,11 +174,15 @@ def request(model: Model, graph: Graph, options: Options) -> Request:
     writes = {name: split(name)[0] for name in names if recurrent_state.assignments(index, split(name)[0])}
     read = [name for name in names if name not in writes]
     subgraphs.check_tensors_exist(model.path, index, [*read, *(spec.tensor for spec in wanted)])
-    bound = _constants(model.path, graph, options.set, names)
-    _refuse_bound(wanted, bound)
-    refuse_bound(graph, names, bound)
-    asked = frozenset(find_requested_states(graph, names, wanted))
-    return Request(given, tuple(wanted), tuple(ends), choice, bool(options.inputs), bound, writes, asked)
+    constants = _constants(model.path, graph, options.set, names)
+    if options.inputs:
+        _refuse_bound(wanted, constants)
+    refuse_bound(graph, names, constants)
+    free = tuple(spec for spec in wanted if spec.tensor not in constants)
+    bound = tuple(spec for spec in wanted if spec.tensor in constants)
+    asked = frozenset(find_requested_states(graph, names, free))
+    complete = bool(options.inputs)
+    return Request(given, free, tuple(ends), choice, complete, constants, bound, writes, asked)
 
 
 def find_unread(index: Index, request: Request) -> tuple[Spec, ...]:
@@ -217,7 +223,7 @@ def _refuse_repeated(inputs: list[Spec]) -> None:
             raise UsageError(f"--inputs: expected each tensor once, found {name} twice; leave one out")
 
 
-def _refuse_bound(inputs: list[Spec], bound: dict[str, Array]) -> None:
+def _refuse_bound(inputs: Iterable[Spec], bound: dict[str, Array]) -> None:
     for spec in inputs:
         if spec.tensor in bound:
             actual = f"{spec.tensor} in --inputs; leave it out of one"

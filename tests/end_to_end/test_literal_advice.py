@@ -55,6 +55,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "plan/notes.py: --set={}": "a call repeated, which test_printed_commands.py types",
         "plan/statistics.py: {}: statistics of the batch, as --set": "the flag that was given",
         "plan/notes.py: --signature chooses {}": "a note, whose signature test_from_graph.py of plan takes",
+        "plan/notes.py: because --set binds them": "the flag that was given",
         "plan/notes.py: --set changes it": "a note, whose variable test_from_graph.py of plan binds",
         "plan/from_graph.py: --weights={}": "a call repeated, which test_printed_commands.py types",
         "report/page.py: Nothing was compared": "the flag that was given",

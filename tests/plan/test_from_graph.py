@@ -114,6 +114,15 @@ def test_an_input_of_the_signature_that_no_output_needs_is_left_out() -> None:
     assert again(plan, source).signature == plan.signature
 
 
+def test_an_input_of_the_signature_that_is_bound_is_no_input() -> None:
+    inputs = {"x": "x:0", "s": "tower/scale:0"}
+    source = replace(scaled(), signatures={"serving_default": Signature(inputs, {"scores": "scores:0"})})
+    plan = plan_graph(source, constants=["tower/scale=2"])
+    assert plan.source.inputs == {"x": "x:0"}
+    assert "left out of the inputs because --set binds them: s (tower/scale:0)" in plan.notes
+    assert again(plan, source).signature == plan.signature
+
+
 def test_keys_and_their_order_are_the_users() -> None:
     made = plan_graph(scaled(), inputs=["s=tower/scale,x"], outputs=["b=rnn:1,a=scores"])
     assert list(made.signature.inputs.items()) == [("s", "tower/scale:0"), ("x", "x:0")]

@@ -103,6 +103,13 @@ ASKED: Final = (
         r"expected (--format \w+), (?P<other>frozen)",
     ),
     Advice(["plan/knobs.py: --set {}"], "1.15.5-dropout_needs_set", [], r"turn it off with (--set \S+)$"),
+    Advice(["plan/knobs.py: --set {}"], asking_graphs.served_dropout, [], r"turn it off with (--set \S+)$"),
+    Advice(
+        ["plan/knobs.py: --set {}"],
+        asking_graphs.served_training_mode,
+        [],
+        r"leave training mode with (--set \S+)$",
+    ),
     Advice(
         ["plan/knobs.py: --set {}"],
         asking_graphs.two_dropouts,
@@ -376,6 +383,13 @@ ASKED: Final = (
         r"give (--data)|bind it with (--set \S+)",
         {"--data": "{here}/feeds.npz", "VALUE": "3"},
         prepare=with_feeds(x=X, n=np.int32(3)),
+    ),
+    Advice(
+        ["plan/obstacles.py: or bind it with"],
+        asking_graphs.served_integer,
+        [],
+        r"bind it with (--set \S+)",
+        {"VALUE": "3"},
     ),
     Advice(
         ["verification/feeds.py: give --data feeds.npz of yours"],

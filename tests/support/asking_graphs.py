@@ -13,6 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.model import Mode, Sizes
 from cudnn_convert.weights import parameter_blob
+from support.batch_norm import normalise, values_of
 from support.graphs import (
     BLOB,
     INPUTS,
@@ -440,16 +441,56 @@ def two_tags(folder: Path) -> Path:
     (folder / "made").mkdir()
     prefix = plain(folder / "made")
     meta = v1.MetaGraphDef.FromString(Path(f"{prefix}.meta").read_bytes())
+    return saved_model(folder / "model", prefix, dict.fromkeys("ab", meta))
+
+
+def saved_model(folder: Path, prefix: Path, metas: Mapping[str, Any]) -> Path:
+    """A SavedModel of graphs by their tags, with the values of a checkpoint, which it takes."""
     found = saved_model_pb2.SavedModel(saved_model_schema_version=1)
-    for tag in "ab":
+    for tag, meta in metas.items():
         added = found.meta_graphs.add()
         added.CopyFrom(meta)
         added.meta_info_def.tags.append(tag)
-    (folder / "model" / "variables").mkdir(parents=True)
-    (folder / "model" / "saved_model.pb").write_bytes(found.SerializeToString())
-    for path in (folder / "made").glob("model.ckpt.[di]*"):
-        path.rename(folder / "model" / "variables" / path.name.replace("model.ckpt", "variables"))
-    return folder / "model"
+    (folder / "variables").mkdir(parents=True)
+    (folder / "saved_model.pb").write_bytes(found.SerializeToString())
+    for path in prefix.parent.glob(f"{prefix.name}.[di]*"):
+        path.rename(folder / "variables" / path.name.replace(prefix.name, "variables"))
+    return folder
+
+
+def served(folder: Path, add: Change, *inputs: str, values: Mapping[str, Any] | None = None) -> Path:
+    """A SavedModel of `behind`, whose signature has `x` and `inputs`, as `simple_save` writes it."""
+    (folder / "made").mkdir()
+    prefix = behind(folder / "made", add, values)
+    meta = v1.MetaGraphDef.FromString(Path(f"{prefix}.meta").read_bytes())
+    signature = meta.signature_def["serving_default"]
+    for name in ("x", *inputs):
+        signature.inputs[name].name = f"{name}:0"
+    signature.outputs["scores"].name = "scores:0"
+    return saved_model(folder / "model", prefix, {"serve": meta})
+
+
+def served_dropout(folder: Path) -> Path:
+    def add(y: Any) -> Any:
+        return tf.identity(floor_dropout(y, placeholder("keep_prob", [])), "scores")
+
+    return served(folder, add, "keep_prob")
+
+
+def served_training_mode(folder: Path) -> Path:
+    """Batch normalisation under a flag that is an input of the signature."""
+
+    def add(y: Any) -> Any:
+        return tf.identity(normalise(y, -1, placeholder("is_training", [], tf.bool)), "scores")
+
+    return served(folder, add, "is_training", values=values_of("norm", UNITS))
+
+
+def served_integer(folder: Path) -> Path:
+    def add(y: Any) -> Any:
+        return tf.multiply(y, tf.cast(placeholder("n", [], tf.int32), tf.float32), name="scores")
+
+    return served(folder, add, "n")
 
 
 def no_recurrence(folder: Path) -> Path:
