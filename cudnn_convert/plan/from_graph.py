@@ -4,7 +4,7 @@
 from what the file has to what inference needs between the inputs and outputs of the request.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -227,7 +227,11 @@ def plan_graph(model: Model, options: Options, *, forgets: bool = False) -> Plan
         *(() if options.form.has_layers else obstacles.note_gpu_ops(simple)),
         *notes.note_padding(original.index, recurrences),
         *describe_unused_averages(model, options.weights, _variables(graph, recurrences)),
-        *requests.state_notes(section.settled, _list_dropped_updates(index, graph), wanted.names),
+        *requests.state_notes(
+            section.settled,
+            _list_dropped_updates(index, graph, section.signature.outputs.values()),
+            wanted.names,
+        ),
     )
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
     # A SavedModel that stays whole is asked for by no flag at all.
@@ -269,9 +273,10 @@ def _without_training(model: Model, index: Index, wanted: Request, graph: Graph)
     return [name for name in wanted.choice.training if name not in kept]
 
 
-def _list_dropped_updates(index: Index, graph: Graph) -> list[tuple[str, str]]:
+def _list_dropped_updates(index: Index, graph: Graph, outputs: Iterable[str]) -> list[tuple[str, str]]:
     """Return the updates `(op, variable)` of recurrent state missing from `graph`, except averages."""
-    averages = moving_averages.list_averages(index)
+    needed = graph.index.ancestors((split(name)[0] for name in outputs), control=False)
+    averages = moving_averages.list_averages(index, needed)
     updates = recurrent_state.find_dropped_updates(index, graph)
     return [(op, variable) for op, variable in updates if variable not in averages]
 

@@ -59,7 +59,8 @@ def decide(model: Model, source: Graph, cut: CutGraph, simple: Graph) -> Decisio
     `source` has the assignments of training. A model with functions gets no averages: they do not change.
     Raises UnsupportedModelError where the author's flag must be set.
     """
-    averages = moving_averages.find_averages(source.index)
+    needed = simple.index.ancestors((split(name)[0] for name in cut.outputs), control=False)
+    averages = moving_averages.find_averages(source.index, needed)
     list_left = partial(batch_statistics.find_statistics, outputs=cut.outputs, known=averages)
     left = list_left(simple)
     if not left:

@@ -106,3 +106,76 @@ def test_ops_that_only_update_averages() -> None:
     found = moving_averages.find_update_ops(Graph(graph.as_graph_def()).index)
     assert {"difference", "step", "update", "read"} <= found
     assert not found & {"mean", "used", "x", "kept"}
+
+
+def known(make: Callable[[Any], Any]) -> dict[str, list[str]]:
+    """The averages of a graph from `x` to `y`, with the part of it that inference needs."""
+    with drawing() as graph:
+        tf.identity(make(placeholder("x")), "y")
+    index = Graph(graph.as_graph_def()).index
+    return moving_averages.find_averages(index, index.ancestors(["y"], control=False))
+
+
+def moved_towards(mean: Any, rate: float = 0.01) -> None:
+    kept = variable("kept", [3])
+    subtract(kept, (tf.identity(kept) - mean) * rate)
+
+
+def count(x: Any) -> Any:
+    sizes = tf.shape(x)
+    return tf.cast(sizes[0] * sizes[1], tf.float32)
+
+
+def divided(x: Any) -> Any:
+    mean = tf.divide(tf.reduce_sum(x, [0, 1]), count(x), "mean")
+    moved_towards(mean)
+    return x - mean
+
+
+def divided_twice(x: Any) -> Any:
+    """The average is of a mean that inference scales in another way."""
+    total = tf.reduce_sum(x, [0, 1])
+    moved_towards(total / count(x))
+    return x - total * (1 / count(x))
+
+
+def squeezed(x: Any) -> Any:
+    """Inference needs the mean in two forms."""
+    mean = tf.reduce_mean(x, [0, 1], keepdims=True, name="mean")
+    flat = tf.squeeze(mean, [0, 1])
+    moved_towards(flat)
+    return x - mean + flat
+
+
+def state(x: Any) -> Any:
+    """Inference needs what is assigned."""
+    kept = variable("kept", [3])
+    moved = tf.identity(kept) * 0.9 + tf.reduce_mean(x, [0, 1]) * 0.1
+    assign(kept, moved)
+    return x * moved
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [(divided, {"mean:0": ["kept"]}), (divided_twice, {}), (squeezed, {"mean:0": ["kept"]}), (state, {})],
+)
+def test_what_has_the_average_is_what_inference_needs(
+    make: Callable[[Any], Any], found: dict[str, list[str]]
+) -> None:
+    averages = known(make)
+    assert {name: kept for name, kept in averages.items() if "slice" not in name} == found
+
+
+def test_an_average_in_many_steps() -> None:
+    """A state of small steps, as many as a sequence has, is looked at once each."""
+    with drawing() as graph:
+        kept, x = variable("kept", [3]), placeholder("x", [3])
+        assign(kept, tf.identity(kept, "value_0") + 0.1 * (x - kept))
+    made, steps = graph.as_graph_def(), 400
+    for k in range(steps):
+        made.node.add(name=f"difference_{k}", op="Sub", input=["x", f"value_{k}"])
+        made.node.add(name=f"step_{k}", op="Mul", input=[f"difference_{k}", "mul/x"])
+        made.node.add(name=f"value_{k + 1}", op="AddV2", input=[f"value_{k}", f"step_{k}"])
+    (write,) = (node for node in made.node if node.op == "Assign")
+    write.input[1] = f"value_{steps}"
+    assert moving_averages.find_averages(Graph(made).index) == {"x:0": ["kept"]}

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.batch_norm import normalise, values_of
-from support.graphs import drawing, model, placeholder, v1, variable
+from support.graphs import BLOB, INPUTS, UNITS, drawing, lstm, model, placeholder, v1, variable
 from support.plans import plan_graph
 
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import session
 from cudnn_convert.graph.passes import batch_statistics
 from cudnn_convert.plan import Plan
 
@@ -83,3 +84,46 @@ def test_averages_that_training_never_moved_are_told() -> None:
         "norm/moving_mean: all 0 or all 1, as before the first update; did training run the UPDATE_OPS?"
     )
     assert expected in plan.notes
+
+
+def moved(name: str, value: Any) -> None:
+    kept = variable(name, value.shape)
+    tf.raw_ops.AssignSub(ref=kept, value=(tf.identity(kept) - value) * 0.01)
+
+
+def test_a_mean_that_is_a_quotient_is_replaced_whole() -> None:
+    """Sums by the number of steps that are no padding; expected are NumPy's numbers."""
+    rng = np.random.default_rng(11)
+    values = {"mean": rng.normal(size=3) + 5, "variance": rng.uniform(2, 3, 3)}
+    with drawing() as graph:
+        x, lengths = placeholder("x"), placeholder("lengths", [None], tf.int32)
+        mask = tf.sequence_mask(lengths, tf.shape(x)[1], tf.float32)[..., None]
+        count = tf.cast(tf.reduce_sum(lengths), tf.float32)
+        mean = tf.reduce_sum(x * mask, [0, 1]) / count
+        variance = tf.reduce_sum(tf.square(x - mean) * mask, [0, 1]) / count
+        moved("mean", mean)
+        moved("variance", variance)
+        tf.multiply(x - mean, tf.math.rsqrt(variance), name="y")
+    kept = {name: np.float32(value) for name, value in values.items()}
+    plan = plan_graph(model(graph, kept), outputs=["y"], format="savedmodel")
+    assert list(plan.signature.inputs) == ["x"]
+    given = rng.normal(size=(2, 4, 3))
+    with session.session(plan.graph, plan.model.variables) as running:
+        found = running.run("y:0", {"x:0": given})
+    expected = (given - values["mean"]) / np.sqrt(values["variance"])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_the_state_of_a_cell_is_no_average() -> None:
+    """A step of tf.nn.rnn_cell.GRUCell behind the recurrence, of a batch of one row."""
+    with drawing() as graph:
+        x, h = placeholder("x", [None, 1, INPUTS]), variable("h", [1, UNITS])
+        y = lstm(x, variable("blob", BLOB.shape)).output[-1]
+        update, candidate = tf.sigmoid(y * 2 + tf.identity(h)), tf.tanh(y - tf.identity(h))
+        new = update * tf.identity(h) + (1 - update) * candidate
+        tf.raw_ops.Assign(ref=h, value=new, name="store")
+        tf.identity(new, "y")
+    values = {"h": np.array([[0.25, -0.5]], np.float32)}
+    plan = plan_graph(model(graph, values), outputs=["y"], format="savedmodel")
+    assert {"Tanh", "Sigmoid"} <= {node.op for node in plan.graph.node}
+    assert plan.notes == ("store: no output needs what updates h, left out; add with --outputs y:0,store:0",)

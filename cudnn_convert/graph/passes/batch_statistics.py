@@ -15,6 +15,7 @@ from which values for each row are computed again. Layer and instance normalisat
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 import tensorflow as tf
@@ -43,8 +44,9 @@ def _reduces_floats(node: NodeDef) -> bool:
 def find_statistics(graph: Graph, outputs: Iterable[str], known: Collection[str] = ()) -> list[str]:
     """List the batch statistics `op:k` needed for values of rows in `outputs`.
 
-    `known` are tensors that have moving averages. In a graph whose recurrences have a fixed batch, a
-    statistic is one over its axis. Of fused batch normalisation the node is listed, by its output `op:1`.
+    `known` are tensors that have moving averages; they count if rows come into them by reductions alone. In a
+    graph whose recurrences have a fixed batch, a statistic is one over its axis. Of fused batch normalisation
+    the node is listed, by its output `op:1`.
     """
     index = graph.index
     needed = index.ancestors((split(name)[0] for name in outputs), control=False)
@@ -56,6 +58,7 @@ def find_statistics(graph: Graph, outputs: Iterable[str], known: Collection[str]
     if not likely and not averaged:
         return fused
     rows = _Rows(graph)
+    averaged = [name for name in averaged if rows.may_be_statistic(name)]
     reduced = [f"{node.name}:0" for node in likely if rows.are_reduced(node)]
     candidates = dict.fromkeys([*averaged, *reduced])
     return [*fused, *_first(index, [name for name in candidates if rows.are_behind(name, needed)])]
@@ -95,18 +98,70 @@ class _Rows:
         """Return True if a reduction covers all axes of rows."""
         op = self._shapes.get_operation_by_name(node.name)
         before, after = op.inputs[0].shape, op.outputs[0].shape
-        if before.rank is None:
+        axes = self._list_reduced(node)
+        if axes is None:
             return False
+        if self._batch is None:
+            return after.is_fully_defined() and any(before[axis] is None for axis in axes)
+        rows = self._find_axes(before)
+        return self._batch > 1 and bool(rows) and rows <= axes and node.name in self._fed
+
+    def _list_reduced(self, node: NodeDef) -> set[int] | None:
+        """Return the axes of a reduction; None where they are unknown."""
+        op = self._shapes.get_operation_by_name(node.name)
+        before, after = op.inputs[0].shape, op.outputs[0].shape
         axes = constant_folding.fold_constant(self._index, tensor(node.input[1]))
-        if axes is None and after.rank != 0:
-            return False
+        if before.rank is None or (axes is None and after.rank != 0):
+            return None
         # tensorflow v1.15.0 python/ops/math_ops.py `_ReductionDims`: range(0, rank(x)).
         listed = range(before.rank) if axes is None else axes.ravel()
-        reduced = {int(axis) % before.rank for axis in listed if before.rank}
-        if self._batch is None:
-            return after.is_fully_defined() and any(before[axis] is None for axis in reduced)
-        fixed = {axis for axis in range(before.rank) if before[axis] == self._batch}
-        return self._batch > 1 and bool(fixed) and fixed <= reduced
+        return {int(axis) % before.rank for axis in listed if before.rank}
+
+    def _find_axes(self, shape: tf.TensorShape) -> set[int]:
+        """Find the axes with the size of the batch, or of open size where the batch is open."""
+        return {axis for axis, size in enumerate(shape) if size == self._batch}
+
+    def may_be_statistic(self, name: str) -> bool:
+        """Return True if a tensor is made of reductions of rows, and of no values of single rows.
+
+        Another axis may have the size of the batch: it is enough that one of that size is reduced.
+        """
+        reductions: set[str] = set()
+
+        def above(op: str) -> list[str]:
+            node = self._index.nodes[op]
+            if node.op in _REDUCTIONS and self._may_be_reduced(node):  # a count of rows is of integers
+                reductions.update([op] if _reduces_floats(node) else [])
+                return []
+            reads = (split(read)[0] for read in self._index.data_inputs(node))
+            return [read for read in reads if _takes_values(node, read)]
+
+        is_single = any(self._is_given(op) for op in walk([split(name)[0]], above))
+        return bool(reductions) and not is_single
+
+    def _may_be_reduced(self, node: NodeDef) -> bool:
+        """Return True if a reduction covers an axis of rows, as far as shapes tell."""
+        axes = self._list_reduced(node)
+        shape = self._shapes.get_operation_by_name(node.name).inputs[0].shape
+        rows = self._find_axes(shape) if axes is not None else None
+        return axes is None or not rows or not axes.isdisjoint(rows)
+
+    def _is_given(self, op: str) -> bool:
+        """Return True if an op gives what may be rows, from outside the graph."""
+        is_source = self._index.nodes[op].op in ops.ALL_PLACEHOLDERS | ops.STREAMS
+        return is_source and any(output.shape.rank != 0 for output in self._outputs(op))
+
+    @cached_property
+    def _fed(self) -> set[str]:
+        """The ops with values that depend on rows from outside the graph, or on state."""
+        nodes = self._index.nodes
+        states = {root(self._index, name) for name, node in nodes.items() if node.op in ops.WRITES}
+        starts = [name for name in nodes if name in states or self._is_given(name)]
+
+        def readers(op: str) -> list[str]:
+            return [node.name for node in self._index.consumers(op) if _takes_values(node, op)]
+
+        return set(walk(starts, readers))
 
     def are_behind(self, name: str, needed: Collection[str]) -> bool:
         """Return True if values of rows depend on a tensor free of rows."""

@@ -69,6 +69,58 @@ def test_a_fixed_batch(batch: int, axes: list[int], found: list[str]) -> None:
     assert statistics(make, (None, batch, 3)) == found
 
 
+def test_a_reduction_of_weights_in_a_fixed_batch_is_none() -> None:
+    """The weights have as many rows as the batch."""
+
+    def make(x: Any) -> Any:
+        y = lstm(x, variable("blob", [64])).output
+        kernel = tf.nn.l2_normalize(tf.identity(variable("w", [UNITS, 5])), 0)
+        return tf.matmul(tf.reshape(y, [-1, UNITS]), kernel)
+
+    assert statistics(make, (None, UNITS, 3)) == []
+
+
+def pooled(x: Any) -> Any:
+    """A mean over steps of each row."""
+    return tf.reduce_mean(x, 0, name="known")
+
+
+def flattened(x: Any) -> Any:
+    return tf.reduce_mean(tf.reshape(x, [-1, 3]), 0, name="known")
+
+
+def divided(x: Any) -> Any:
+    """By a number of rows that is an input's."""
+    lengths = placeholder("lengths", [x.shape[1]], tf.int32)
+    return tf.divide(tf.reduce_sum(x, [0, 1]), tf.cast(tf.reduce_sum(lengths), tf.float32), "known")
+
+
+@pytest.mark.parametrize(
+    ("make", "batch", "is_statistic"),
+    [
+        (lambda x: tf.tanh(x[-1], name="known"), 1, False),
+        (lambda x: tf.nn.softmax(x[-1], name="known"), 4, False),
+        (pooled, 1, False),
+        (pooled, 4, False),
+        (flattened, 1, True),
+        (flattened, None, True),
+        (divided, 1, True),
+        (divided, 4, True),
+        (divided, None, True),
+        (lambda x: tf.reduce_mean(x, [0, 1], name="known"), 3, True),
+    ],
+)
+def test_what_has_an_average_is_a_statistic_if_it_reduces_rows(
+    make: Callable[[Any], Any], batch: int | None, is_statistic: bool
+) -> None:
+    """Values of single rows are none, such as what a state moves towards."""
+    with drawing() as graph:
+        x = placeholder("x", (None, batch, 3))
+        tf.subtract(x[..., :2] + make(x)[..., :2], lstm(x, variable("blob", [64])).output, "y")
+    found = batch_statistics.find_statistics(Graph(graph.as_graph_def()), ["y:0"], ["known:0"])
+    assert ("known:0" in found) == is_statistic
+
+
 def run(graph: Graph, values: dict[str, Any], x: Any, output: str) -> Any:
     tensors = {name: InMemory(value) for name, value in values.items()}
     with session.session(graph, tensors) as running:
