@@ -131,20 +131,25 @@ def drop_dead_branches(graph: Graph, _: Keep = ()) -> Graph:
 def _spread(index: Index, dead: set[str]) -> None:
     """Add to `dead` all outputs impossible to compute.
 
-    A Merge is dead only if all its inputs are. An op that waits for a dead op is dead too: a control edge
-    alone ties a constant to its branch.
+    A Merge is dead only if all its inputs are, or all that enter its loop: the next iteration needs one
+    before. An op that waits for a dead op is dead too: a control edge alone ties a constant to its branch.
     """
     todo = [split(name) for name in dead]
     while todo:
         op, k = todo.pop()
         for node in index.consumers(op, k):
-            inputs = index.data_inputs(node)
-            if node.op == "Merge" and any(name not in dead for name in inputs):
+            if node.op == "Merge" and any(name not in dead for name in _list_begins(index, node)):
                 continue
             outputs = [f"{node.name}:{j}" for j in {0, *index.outputs_read(node.name)}]
             if not dead.issuperset(outputs):
                 todo += [*(split(name) for name in outputs), (node.name, -1)]
             dead.update(outputs)
+
+
+def _list_begins(index: Index, merge: NodeDef) -> list[str]:
+    """List the inputs of a Merge, except those of a loop's next iteration."""
+    inputs = index.data_inputs(merge)
+    return [name for name in inputs if index.nodes[split(name)[0]].op not in ops.NEXT_ITERATIONS]
 
 
 def _drop_dropout(graph: Graph, _: Keep = ()) -> Graph:

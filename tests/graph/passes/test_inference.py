@@ -119,6 +119,18 @@ def test_a_live_branch_within_a_dead_switch_keeps_its_own() -> None:
         np.testing.assert_array_equal(answer(found, asked=asked_for), X * factor)
 
 
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_loop_in_a_branch(is_taken: bool) -> None:
+    """Its bound is a constant, so nothing but its first values comes from the branch."""
+    with drawing() as graph:
+        x, known = placeholder("x"), v1.placeholder_with_default(is_taken, [])
+        looped = lambda: v1.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y * 2), (0, x))[1]  # noqa: E731
+        tf.identity(v1.cond(known, looped, lambda: x - 1), "out")
+    found = simplified(graph)
+    assert ("LoopCond" in ops(found).values()) == is_taken
+    np.testing.assert_array_equal(answer(found), X * 8 if is_taken else X - 1)
+
+
 def test_a_switch_that_is_asked_for_stays() -> None:
     with drawing() as graph:
         x, train = placeholder("x"), placeholder("train", [], tf.bool)
