@@ -164,11 +164,13 @@ def _with_meta_graph(
     parameters: tuple[CanonicalParameters, ...],
 ) -> Model:
     restored = variable_keys.find(meta, tensors)
+    values = {**tensors, **restored.values}
+    variable_keys.name_handles(meta.graph_def, values)
     return Model(
         path=prefix,
         kind=KIND,
         graph=meta.graph_def,
-        variables={**tensors, **restored.values},
+        variables=values,
         keys=restored.keys,
         canonical=parameters,
         signatures=graph_def.signatures(meta),

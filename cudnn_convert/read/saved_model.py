@@ -60,6 +60,7 @@ def read(folder: Path, tag: str | None) -> Model:
     else:
         renamed = variable_keys.find(meta, tensors)
         graph, values = meta.graph_def, {**tensors, **renamed.values}
+        variable_keys.name_handles(graph, values)
     return Model(
         path=folder,
         kind=KIND,

@@ -14,6 +14,7 @@ python/checkpoint/functional_saver.py `_traced_restore`, python/training/saving/
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -180,6 +181,21 @@ def _choose(items: Sequence[_Item], number: str) -> _Item | None:
 
 def _op(name: str) -> str:
     return name.partition(":")[0]
+
+
+def name_handles(graph: Any, values: Collection[str]) -> None:
+    """Call variables by their nodes' names, in place, where only these have values.
+
+    A graph that is imported into a scope keeps the shared names of its resource variables, and savers go by
+    the nodes' names. Two nodes of one shared name are one variable, and stay so. Source: tensorflow v1.15.0
+    python/framework/importer.py import_graph_def; python/training/saving/saveable_object_util.py.
+    """
+    handles = [node for node in graph.node if node.op == "VarHandleOp" and node.attr["shared_name"].s]
+    shared = Counter(node.attr["shared_name"].s.decode() for node in handles)
+    for node in handles:
+        name = node.attr["shared_name"].s.decode()
+        if name not in values and node.name in values and shared[name] == 1:
+            node.attr["shared_name"].s = node.name.encode()
 
 
 def find_restored_variables(meta: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

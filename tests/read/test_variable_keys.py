@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
-from support import tiers
+from support import graphs, tiers
 from support.checkpoints import save
 from support.graphs import ops
 from support.keras3_samples import BROKEN, Export
@@ -18,6 +18,7 @@ from tensorflow.core.framework import function_pb2, graph_pb2, variable_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2, saver_pb2
 
 from cudnn_convert.errors import ReadError
+from cudnn_convert.graph import session
 from cudnn_convert.keras import cpu_layers
 from cudnn_convert.model import Architecture, InMemory, Mode, Model, is_float
 from cudnn_convert.read import read, tensorbundle, variable_keys
@@ -586,3 +587,17 @@ def test_a_value_is_restored_by_a_key_that_is_there(given: str, keys: list[str])
     assert [*variable_keys._list_assigned(function)] == []
     function.node_def[0].op = "Placeholder"
     assert [*variable_keys._list_assigned(function)] == []
+
+
+def test_resource_variables_of_a_graph_imported_into_a_scope(tmp_path: Path) -> None:
+    """Savers go by the nodes' names; `b` has two nodes, which are one variable."""
+    handles = {"scope/a": "a", "scope/b": "b", "other/b": "b", "c": "kept", "d": "d"}
+    with graphs.drawing() as graph:
+        for name, shared in handles.items():
+            tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2], shared_name=shared, name=name)
+    keys = ("scope/a", "scope/b", "other/b", "kept", "d")
+    values = {key: np.array([place, -place], np.float32) for place, key in enumerate(keys, 1)}
+    model = read(graphs.saved(tmp_path, graph, values))
+    named = {node.name: session.checkpoint_key(node) for node in model.graph.node}
+    assert named == {**handles, "scope/a": "scope/a"}
+    np.testing.assert_array_equal(model.variables[named["scope/a"]].read(), [1, -1])
