@@ -13,7 +13,7 @@ from typing import Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph import moving_averages, ops
+from cudnn_convert.graph import moving_averages, node_defs, ops
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split, walk
 
 _BLOCKED: Final = re.compile(
@@ -297,8 +297,8 @@ def _list_given(index: Index) -> Iterator[str]:
 
 
 def _is_scalar(node: NodeDef) -> bool:
-    shape = node.attr["shape"].shape
-    return "shape" in node.attr and not shape.unknown_rank and not shape.dim
+    shape = node_defs.read_attribute(node, "shape").shape
+    return not shape.unknown_rank and not shape.dim
 
 
 def _is_needed(index: Index, name: str, needed: Collection[str]) -> bool:

@@ -105,7 +105,7 @@ def _is_right(index: Index, node: NodeDef, shapes: list[tf.TensorShape]) -> bool
         return shapes[0].rank is None or (shapes[0].num_elements() or 0) > 0
     wrong = {"OneHot": ("TI", tf.int64), "ZerosLike": ("T", tf.bool)}.get(node.op)
     if wrong is not None:
-        return bool(node.attr[wrong[0]].type != wrong[1].as_datatype_enum)
+        return bool(read_attribute(node, wrong[0]).type != wrong[1].as_datatype_enum)
     if node.op == "FloorDiv":
         return bool(tf.as_dtype(node.attr["T"].type).is_integer)
     # A half is never that large.

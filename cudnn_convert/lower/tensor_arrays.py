@@ -30,7 +30,7 @@ import tensorflow as tf
 from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops
 from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import Index, NodeDef, claim, split, tensor
-from cudnn_convert.graph.node_defs import constant, copy_node, gather, node
+from cudnn_convert.graph.node_defs import constant, copy_node, gather, node, read_attribute
 
 _ARRAY: Final = "TensorArrayV3"
 _WRITE: Final = "TensorArrayWriteV3"
@@ -301,7 +301,7 @@ class _Rewrite:
         if old.op == _SIZE:
             self._nodes.append(gather(name, sizes, axis, axis))
             return
-        stated = tf.TensorShape(old.attr["element_shape"].shape if old.op == _STACK else None)
+        stated = tf.TensorShape(read_attribute(old, "element_shape").shape if old.op == _STACK else None)
         widths = [None, *item.merge_with(stated)]
         parts = [
             self._pick(f"{name}/size_{k}", sizes, k, axis)

@@ -9,17 +9,27 @@ from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.training import InferenceNodes, is_named
 
 
-def walked() -> InferenceNodes:
+def walked(*stripped: str) -> InferenceNodes:
     with drawing() as graph:
         x, labels = placeholder("x"), placeholder("answers", [None, None], tf.int32)
         scores = tf.identity(lstm(x, BLOB).output, "scores")
         loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores, name="cost")
         tf.reduce_mean(loss, name="total")
-    return InferenceNodes(Index(graph.as_graph_def()), ["rnn"], ())
+    made = graph.as_graph_def()
+    for node in made.node:
+        for name in stripped if node.op == "Placeholder" else ():
+            del node.attr[name]
+    return InferenceNodes(Index(made), ["rnn"], ())
 
 
 def test_a_label_is_what_only_a_loss_takes() -> None:
     (found,) = walked().sources({"scores"})
+    assert (found.name, found.is_label) == ("answers:0", True)
+
+
+def test_an_input_of_unknown_shape_is_no_scalar() -> None:
+    """A SavedModel strips the shape, which is unknown by default."""
+    (found,) = walked("shape").sources({"scores"})
     assert (found.name, found.is_label) == ("answers:0", True)
 
 

@@ -197,6 +197,16 @@ def test_items_have_the_sizes_that_their_array_states() -> None:
     assert after.shapes.get_tensor_by_name("y:0").shape.as_list() == [2, 3, None]
 
 
+def test_a_shape_of_items_that_a_saved_model_strips_is_unknown() -> None:
+    graph = built(backwards, OPEN)
+    stripped = v1.GraphDef.FromString(graph.definition.SerializeToString())
+    for node in stripped.node:
+        node.attr.pop("element_shape", None)
+    after = replace_arrays(Graph(stripped), ["y:0"])
+    assert not arrays(after)
+    np.testing.assert_array_equal(answer(after), answer(graph))
+
+
 @pytest.mark.parametrize("shape", [OPEN, FIXED])
 def test_the_first_length_is_of_an_open_size_if_there_is_one(shape: Any) -> None:
     after = replace_arrays(built(more_and_more, shape), ["y:0"])
