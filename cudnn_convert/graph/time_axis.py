@@ -283,6 +283,7 @@ _ON_SIZES: Final = frozenset(
 _COMPARISONS: Final = frozenset("Greater GreaterEqual Less LessEqual".split())
 _MOVED: Final = frozenset("Identity Cast ExpandDims Squeeze Reshape Tile BroadcastTo".split())
 _NUMBER: Final = "the number of steps, read as a number"
+_COUNTED: Final = "the numbers of the steps"
 #: What is said of each op of a loop.
 LOOP: Final = "a loop over the steps"
 
@@ -328,6 +329,8 @@ class _TimeTracer:
         for name in outputs:
             value = self._seen.get_tensor_by_name(name)
             axes = self._steps.axes(value)
+            if self._kinds.get(name) is _TimeRole.COUNT:
+                self._mixing.append(Mixing(split(name)[0], _COUNTED))
             if len(axes) == 1 and self._steps.size(value) == self._steps.count:
                 places[name] = axes[0]
             elif axes:
@@ -414,7 +417,7 @@ def _judge_numbers(op: Any, kinds: _Kinds) -> str:
     is_lookup = op.type in stepwise.LOOKUPS and _TimeRole.LENGTHS not in kinds
     if is_mask or is_moved or is_lookup:
         return ""
-    return "the numbers of the steps" if _TimeRole.COUNT in kinds else "lengths, read as numbers"
+    return _COUNTED if _TimeRole.COUNT in kinds else "lengths, read as numbers"
 
 
 def _judge_sizes(op: Any, kinds: _Kinds) -> str:

@@ -113,6 +113,7 @@ def test_each_step_is_taken_by_itself(after: Change, axis: int | None) -> None:
             lambda y: y + tf.cast(tf.range(tf.shape(y)[0]), tf.float32)[:, None, None],
             "the numbers of the steps",
         ),
+        (lambda y: tf.one_hot(tf.range(tf.shape(y)[0]), UNITS), "the numbers of the steps"),
         (lambda y: tf.map_fn(tf.tanh, y), "a loop over the steps"),
         (lambda y: tf.reshape(y, [-1, UNITS]), "steps and rows in one axis of an output"),
     ],
