@@ -289,6 +289,7 @@ class Architecture:
     loss and metrics; `optimizer`: its state, `(weight name, tensor)`. `extras` are datasets of the file that
     no Keras loader reads, by path, and `attributes` such attributes of its root.
     `translated`: config or weights were brought to the form of today's Keras 2, which the file lacks.
+    `weights_version`: the version of the Keras that wrote weights apart from their config.
     """
 
     config: Mapping[str, Any]
@@ -300,6 +301,7 @@ class Architecture:
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     translated: bool = False
+    weights_version: str = ""
 
     @property
     def is_keras3(self) -> bool:

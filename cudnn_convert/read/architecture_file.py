@@ -51,12 +51,22 @@ def read_config(path: Path) -> Mapping[str, Any]:
     return config
 
 
-def describe(config: Mapping[str, Any], weights: Weights) -> Architecture:
-    """Return a model of a config and of weights by layer."""
+def describe(
+    config: Mapping[str, Any], weights: Weights, *, weights_version: str = "", weights_backend: str = ""
+) -> Architecture:
+    """Return a model of a config and of weights by layer.
+
+    The weights are of the Keras and the backend that wrote them, whatever the config says. Those of Keras 1
+    name no backend. Source: keras 2.2.4 engine/saving.py load_weights_from_hdf5_group.
+    """
     version, backend = (str(config.get(name, "")) for name in ("keras_version", "backend"))
     if not version and "module" in config:
         version = _KERAS_3
-    return Architecture(config, weights, keras_version=version, backend=backend)
+    if weights_backend or weights_version.partition(".")[0] == "1":
+        backend = weights_backend
+    return Architecture(
+        config, weights, keras_version=version, backend=backend, weights_version=weights_version
+    )
 
 
 def pair_by_order(weights: Weights, config: Mapping[str, Any]) -> tuple[Weights, tuple[str, ...]]:

@@ -32,6 +32,9 @@ _OPTIMIZER: Final = "optimizer_weights"
 #: The group of weights outside all layers, which only subclassed models have.
 _TOP_LEVEL: Final = "top_level_model_weights"
 _NOT_EQUAL: Final = {"module": "keras.src.ops.numpy", "registered_name": "NotEqual"}
+#: The version of weights that do not name theirs. Source: keras 2.2.4 engine/saving.py
+#: load_weights_from_hdf5_group.
+_FIRST_VERSION: Final = "1"
 _ATTRIBUTES: Final = frozenset({"model_config", "training_config", "keras_version", "backend"})
 
 Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
@@ -67,19 +70,29 @@ def with_architecture(model: Model, path: Path) -> Model:
     either file is malformed, AccessError, MissingDependencyError for YAML without PyYAML.
     """
     config = architecture_file.read_config(path)
-    store = Store(model.path)
+    store, version, backend = Store(model.path), "", ""
     with store.open() as file:
         if keras_archive.present(file):
             weights: Weights = keras_archive.read_weights(store, file, config)
         else:
-            weights = _weights(store, _holder(store, file))
+            holder = _holder(store, file)
+            weights = _weights(store, holder)
+            version, backend = (_origin(file, holder, key) for key in ("keras_version", "backend"))
+            version = version or _FIRST_VERSION
     weights, notes = architecture_file.pair_by_order(weights, config)
-    architecture = architecture_file.describe(config, weights)
+    architecture = architecture_file.describe(
+        config, weights, weights_version=version, weights_backend=backend
+    )
     return Model(model.path, KIND, None, {}, architecture=architecture, keras=KerasFile.HDF5, notes=notes)
 
 
 def _holder(store: Store, file: Any) -> Any:
     return hdf5.descend(store, file, _WEIGHTS) if _WEIGHTS in file else file
+
+
+def _origin(file: Any, holder: Any, key: str) -> str:
+    """Return the version or the backend of the Keras that wrote a file, "" where it is not written."""
+    return hdf5.text(file.attrs.get(key, holder.attrs.get(key, "")))
 
 
 def _architecture(store: Store, file: Any) -> Architecture:
@@ -88,15 +101,14 @@ def _architecture(store: Store, file: Any) -> Architecture:
         raise ReadError(store.path, "model_config", expected="class_name and config", found=", ".join(config))
     validate.require(store.path, "model_config", config)
     holder, stored = _holder(store, file), file.attrs.get("training_config")
-    version = hdf5.text(file.attrs.get("keras_version", holder.attrs.get("keras_version", "")))
+    version = _origin(file, holder, "keras_version")
     if version.partition(".")[0] == "3":
         config = layer_tree.map_entries(config, _with_module_of_mask)
-    backend = file.attrs.get("backend", holder.attrs.get("backend", ""))
     return Architecture(
         config,
         _weights(store, holder),
         keras_version=version,
-        backend=hdf5.text(backend),
+        backend=_origin(file, holder, "backend"),
         training=None if stored is None else hdf5.parse_json(store.path, "training_config", stored),
         optimizer=_list_weights(store, file, _OPTIMIZER) if _OPTIMIZER in file else (),
         extras=dict(_extras(store, file)),

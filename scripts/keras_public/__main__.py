@@ -20,6 +20,8 @@ Of char_rnn and ner_tagger alone:
 | keras-3.15.1    | 3.11   | keras    | keras==3.15.1 tensorflow==2.21.0                                    |
 | tf.keras-2.16.2 | 3.11   | tf.keras | tf_keras==2.16.0 tensorflow-cpu==2.16.2, with TF_USE_LEGACY_KERAS=1 |
 
+The cases behind theano_images are of keras-1.2.2 alone, with KERAS_BACKEND=tensorflow.
+
 A case that its Keras cannot build, save or run is not one of that writer. Prints each and why. Keras 3 writes
 each whole model as HDF5 and as an archive.
 """

@@ -318,3 +318,112 @@ def theano_images(k):
         l.Dense(2),
     )
     return Case(model, [("numbers", (2, 2, 6, 6))])
+
+
+# Layers and models that Keras 1 alone writes so.
+
+
+def keras1(build):
+    """A case of Keras 1 alone."""
+
+    def made(k):
+        if k.major != 1:
+            raise ValueError("a model of Keras 1")
+        return build(k)
+
+    made.__name__ = build.__name__
+    return case(made)
+
+
+@keras1
+def frozen_inner(k):
+    """Frozen layers in models in a model, as transfer learning leaves them."""
+    l = k.layers
+    deep = k.sequential(l.Dense(8, input_dim=8), l.Dense(8, trainable=False), l.BatchNormalization())
+    inner = k.sequential(l.Dense(8, input_dim=8, trainable=False, activation="tanh"), deep, l.Dense(8))
+    given = k.input((8,), "given")
+    return Case(k.model(given, l.Dense(3)(inner(given))), [("numbers", (3, 8))])
+
+
+@keras1
+def siamese_glove(k):
+    """A frozen embedding and an LSTM as a model for both sentences."""
+    l = k.layers
+    inner = k.sequential(k.embedding(5, trainable=False), l.LSTM(6))
+    left, right = k.input((STEPS,), "left"), k.input((STEPS,), "right")
+    merged = k.concatenate([inner(left), inner(right)])
+    return Case(k.model([left, right], l.Dense(2)(merged)), [("words", (3, STEPS))] * 2)
+
+
+@keras1
+def norms_inner(k):
+    """Two normalisations of one width at each step of a model in a model."""
+    l = k.layers
+    first = l.TimeDistributed(l.BatchNormalization(), input_shape=(4, 5))
+    inner = k.sequential(first, l.TimeDistributed(l.BatchNormalization()))
+    given = k.input((4, 5), "given")
+    return Case(k.model(given, l.Dense(3)(l.Flatten()(inner(given)))), [("numbers", (3, 4, 5))])
+
+
+@keras1
+def bidirectional_inner(k):
+    l = k.layers
+    steps, given = k.input((4, 3), "steps"), k.input((4, 3), "given")
+    inner = k.model(steps, l.Dense(4)(l.Bidirectional(l.GRU(5, trainable=False))(steps)))
+    return Case(k.model(given, l.Dense(2)(inner(given))), [("numbers", (3, 4, 3))])
+
+
+@keras1
+def highway_functional(k):
+    """Layers that become models, one called twice, one the output."""
+    l = k.layers
+    left, right = k.input((4,), "left"), k.input((4,), "right")
+    shared = l.Highway(activation="tanh")
+    merged = k.concatenate([shared(left), shared(right)])
+    return Case(k.model([left, right], l.MaxoutDense(3, nb_feature=2)(merged)), [("numbers", (3, 4))] * 2)
+
+
+@keras1
+def merged_highway(k):
+    """A Merge of branches, of which one begins with its input, below a Highway."""
+    l = k.layers
+    left, right = k.sequential(l.InputLayer((4,)), l.Dense(3)), k.sequential(l.Dense(3, input_dim=5))
+    model = k.sequential(l.Merge([left, right], mode="mul"), l.Highway(), l.Dense(2))
+    return Case(model, [("numbers", (3, 4)), ("numbers", (3, 5))])
+
+
+@keras1
+def models_in_row(k):
+    """Sequential models in a Sequential, which write no names."""
+    l = k.layers
+    first, second = k.sequential(l.Dense(4, input_dim=4)), k.sequential(l.Dense(4, input_dim=4), l.Dense(4))
+    return Case(
+        k.sequential(first, l.Dense(4), second, k.sequential(l.Dense(4, input_dim=4))), [("numbers", (3, 4))]
+    )
+
+
+@keras1
+def deconvolution(k):
+    """Transposed convolutions to sizes that Keras 2 would not infer."""
+    l = k.layers
+    sizes = {"dim_ordering": "tf", "subsample": (2, 2)}
+    model = k.sequential(
+        l.Deconvolution2D(3, 3, 3, (None, 13, 14, 3), border_mode="same", input_shape=(7, 7, 2), **sizes),
+        l.Deconvolution2D(2, 3, 3, (None, 28, 29, 2), border_mode="valid", **sizes),
+    )
+    return Case(model, [("numbers", (2, 7, 7, 2))])
+
+
+@keras1
+def channels_unsaid(k):
+    """Images with their channels first, of which some layers say nothing."""
+    l = k.layers
+    first = {"dim_ordering": "th"}
+    model = k.sequential(
+        l.ZeroPadding2D({"top_pad": 1, "right_pad": 2}, input_shape=(2, 6, 5), **first),
+        l.Convolution2D(3, 3, 3, **first),
+        l.Cropping2D(((1, 0), (0, 1)), **first),
+        l.PReLU(shared_axes=[2, 3]),
+        l.UpSampling2D((2, 3), **first),
+    )
+    return Case(model, [("numbers", (2, 2, 6, 5))])

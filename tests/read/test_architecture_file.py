@@ -47,6 +47,14 @@ def test_the_config_of_keras_3_says_so_by_its_module() -> None:
     assert architecture_file.describe(config() | {"keras_version": "2.2.4"}, {}).keras_version == "2.2.4"
 
 
+def test_weights_have_a_backend_of_their_own() -> None:
+    written = config() | {"keras_version": "2.2.4", "backend": "theano"}
+    assert architecture_file.describe(written, {}).backend == "theano"
+    for version, backend in (("1", ""), ("2.0.9", "tensorflow")):
+        described = architecture_file.describe(written, {}, weights_version=version, weights_backend=backend)
+        assert (described.backend, described.weights_version) == (backend, version)
+
+
 def test_json_of_a_model_is_told_from_other_json(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     path.write_text(json.dumps(config("Flatten")))

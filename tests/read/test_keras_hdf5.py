@@ -197,7 +197,7 @@ def test_a_config_beside_the_weights_is_a_whole_one(tmp_path: Path) -> None:
     found = made.architecture
     assert found is not None
     assert (made.path, made.kind, made.keras) == (model.path, model.kind, KerasFile.HDF5)
-    assert (found.keras_version, found.backend) == ("2.3.1", "theano")
+    assert found.keras_version == "2.3.1"
     for (_, tensor), (_, array) in zip(found.weights["fast"], LSTM, strict=True):
         np.testing.assert_array_equal(tensor.read(), array, strict=True)
     for told in ({"class_name": "Sequential"}, {"config": {}}):
@@ -206,6 +206,27 @@ def test_a_config_beside_the_weights_is_a_whole_one(tmp_path: Path) -> None:
             keras_hdf5.with_architecture(model, path)
         expected = "expected class_name and config, as model.to_json() writes them, found a file without them"
         assert str(caught.value) == f"{path}: model.json: {expected}"
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_weights_name_their_own_keras_whatever_the_config_says(tmp_path: Path, inside: bool) -> None:
+    """keras 2.2.4 engine/saving.py load_weights_from_hdf5_group."""
+    source, path = tmp_path / "weights", tmp_path / "model.json"
+    path.write_text(json.dumps({**CONFIG, "keras_version": "2.3.1", "backend": "tensorflow"}))
+    with h5py.File(source, "w") as file:
+        holder = file.create_group("model_weights") if inside else file
+        put(holder, {"fast": LSTM})
+    model = Model(source, keras_hdf5.KIND, None, {})
+    for attributes, expected in (
+        ({}, ("1", "")),  # Keras 1 writes none
+        ({"keras_version": b"2.1.6"}, ("2.1.6", "tensorflow")),
+        ({"keras_version": b"2.1.6", "backend": b"theano"}, ("2.1.6", "theano")),
+    ):
+        with h5py.File(source, "a") as file:
+            (file["model_weights"] if inside else file).attrs.update(attributes)
+        found = keras_hdf5.with_architecture(model, path).architecture
+        assert found is not None
+        assert (found.keras_version, found.weights_version, found.backend) == ("2.3.1", *expected)
 
 
 def test_what_the_config_claims_is_looked_at(tmp_path: Path) -> None:
