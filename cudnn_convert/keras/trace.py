@@ -24,7 +24,7 @@ from cudnn_convert.graph import index, node_defs, session
 from cudnn_convert.keras import build_keras3, called_layers, cpu_layers, cut_layers, restore_keras3
 from cudnn_convert.keras.config import classes, differences, layer_tree, validate, values, versions
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
-from cudnn_convert.private import keras_private, layer_calls, older_layers
+from cudnn_convert.private import keras_private, layer_calls, older_keras3, older_layers
 from cudnn_convert.recurrences import saved_functions
 from cudnn_convert.text import first_line
 
@@ -44,12 +44,12 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING, *, cut
     each call updates. With `cut`, the part before the first layer that may not be built will do. Raises
     UnsupportedModelError for a layer that may not or cannot be built, or whose weights do not fit.
     """
+    writer = _find_writer(model)
     if model.layers.is_keras3:
-        return _trace_keras3(model, vouched)
+        return _trace_keras3(model, vouched, writer)[0]
     refused = validate.refusals(model.layers, vouched)
     part = validate.own_part(model.layers, vouched) if refused else model.layers
     if part is not None and (cut or not refused):
-        writer = _find_writer(model)
         traced, _ = _trace(model, part, vouched, writer)
         return replace(traced, notes=(*model.notes, *_note_doubts(model, part, vouched, writer)))
     raise UnsupportedModelError(
@@ -64,8 +64,9 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
     such a part: traces the inputs alone, or raises UnsupportedModelError with `verify`. Raises as
     `trace_model` does.
     """
+    writer = _find_writer(model)
     if model.layers.is_keras3:
-        return _trace_keras3(model, vouched)
+        return _refuse_others(*_trace_keras3(model, vouched, writer), writer)
     refused = validate.refusals(model.layers, vouched)
     part = validate.own_part(model.layers, vouched) if refused else model.layers
     if part is None and verify:
@@ -75,22 +76,31 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
         raise UnsupportedModelError(model.path, [reason])
     if part is None:
         return _inputs_alone(model, model.layers)
-    writer = _find_writer(model)
     traced, others = _trace(model, part, vouched, writer)
-    notes = [*validate.notes(model.layers, vouched), *_note_doubts(model, part, vouched, writer)]
-    reasons, suspects = [], list[str]()
-    for difference in differences.of_writer(writer):
-        message = difference.message(writer.version)
-        layers = [*dict.fromkeys(others.get(difference.name, ()))]
-        if difference.is_proven:
-            notes += [f"{', '.join(layers)}: {message}"] if layers else []
-            suspects += [difference.refusal(writer.version, layer) for layer in layers]
-            continue
-        reasons += [difference.refusal(writer.version, layer) for layer in layers]
-    if reasons:
-        raise UnsupportedModelError(model.path, reasons)
+    notes = (*validate.notes(model.layers, vouched), *_note_doubts(model, part, vouched, writer))
     unverified = tuple(layer.layer for layer in refused)
-    return replace(traced, notes=(*model.notes, *notes), unverified=unverified, suspects=tuple(suspects))
+    return _refuse_others(
+        replace(traced, notes=(*traced.notes, *notes), unverified=unverified), others, writer
+    )
+
+
+def _refuse_others(traced: Model, others: Mapping[str, Collection[str]], writer: versions.Writer) -> Model:
+    """Return a traced model with a note on each layer that later versions of Keras compute otherwise.
+
+    `others` are those layers by the difference. Raises UnsupportedModelError where the proof may not tell.
+    """
+    notes, reasons, suspects = list[str](), list[str](), list[str]()
+    for difference in differences.of_writer(writer):
+        layers = [*dict.fromkeys(others.get(difference.name, ()))]
+        refusals = [difference.refusal(writer.version, layer) for layer in layers]
+        if layers and difference.is_proven:
+            notes.append(f"{', '.join(layers)}: {difference.message(writer.version)}")
+            suspects += refusals
+        else:
+            reasons += refusals
+    if reasons:
+        raise UnsupportedModelError(traced.path, reasons)
+    return replace(traced, notes=(*traced.notes, *notes), suspects=tuple(suspects))
 
 
 def _find_writer(model: Model) -> versions.Writer:
@@ -306,17 +316,21 @@ def rename_state_variables(graph: Any, names: Mapping[str, str]) -> Any:
     return graph
 
 
-def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
-    """Trace a model of Keras 3 as `trace_model` does.
+def _trace_keras3(
+    model: Model, vouched: classes.Vouched, writer: versions.Writer
+) -> tuple[Model, Mapping[str, Collection[str]]]:
+    """Trace a model of Keras 3 as `_trace` does.
 
     Raises UnsupportedModelError where it may not or cannot be built, MissingDependencyError where Keras 3
     runs on another backend.
     """
     build_keras3.require_tensorflow(model.path)
-    restored = restore_keras3.restore_model(model.path, model.layers, vouched)
-    built = keras_private.functional_model(restored)  # a Sequential model wraps it
-    with keras_private.trace_as_on_gpu():
-        concrete = _trace_function(built)
+    rows = {difference.name for difference in differences.of_writer(writer)}
+    with older_keras3.compute_as(rows) as others:
+        restored = restore_keras3.restore_model(model.path, model.layers, vouched)
+        built = keras_private.functional_model(restored)  # a Sequential model wraps it
+        with keras_private.trace_as_on_gpu():
+            concrete = _trace_function(built)
     variable_by_handle = {id(variable.handle): variable for variable in concrete.graph.variables}
     graph = graph_pb2.GraphDef(library=concrete.graph.as_graph_def().library)
     graph.library.function.add().CopyFrom(concrete.function_def)
@@ -337,7 +351,7 @@ def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
     for position, key in enumerate(built.output_names):  # a layer that is called twice names both
         outputs[index.unique(key, outputs)] = f"{_CALL}:{position}"
     signature = Signature(inputs, outputs)
-    return replace(model, graph=graph, variables=variables, signatures={SERVING: signature})
+    return replace(model, graph=graph, variables=variables, signatures={SERVING: signature}), others
 
 
 def _trace_function(built: Any) -> Any:

@@ -296,6 +296,45 @@ def crf_tagger(k):
 
 
 @case
+def word_and_tag_tagger(k):
+    """Masked words beside their masked tags."""
+    words, tags = k.input((STEPS,), "words"), k.input((STEPS,), "tags")
+    merged = k.concatenate([k.embedding(5, mask_zero=True)(words), k.embedding(3, mask_zero=True)(tags)])
+    answer = k.layers.Dense(4, activation="softmax")(k.layers.LSTM(6)(merged))
+    return Case(k.model([words, tags], answer), [("words", (3, STEPS)), ("words", (3, STEPS))])
+
+
+@case
+def gated_words(k):
+    """Masked words times a gate for each of their numbers."""
+    words, gates = k.input((STEPS,), "words"), k.input((STEPS, 5), "gates")
+    gated = k.layers.Multiply()([k.embedding(5, mask_zero=True)(words), gates])
+    return Case(
+        k.model([words, gates], k.layers.LSTM(4)(gated)), [("words", (3, STEPS)), ("numbers", (3, STEPS, 5))]
+    )
+
+
+@case
+def attention_pooling(k):
+    """A weight for each word that is not padding; the last row is padding alone."""
+    l = k.layers
+    words = k.input((STEPS,), "words")
+    embedded = k.embedding(5)(words)
+    scores = l.Flatten()(l.Dense(1)(embedded))
+    weights = l.Softmax(name="weights")(scores, mask=K.not_equal(words, 0))
+    return Case(k.model(words, l.Dot(axes=1)([weights, embedded])), [("words", (STEPS + 1, STEPS))])
+
+
+@case
+def given_mask(k):
+    """A mask that the first of two recurrences is given; cuDNN would give zeros for what it masks."""
+    l = k.layers
+    steps, words = k.input((STEPS, 4), "steps"), k.input((STEPS,), "words")
+    first = l.SimpleRNN(5, return_sequences=True, name="first")(steps, mask=K.not_equal(words, 0))
+    return Case(k.model([steps, words], l.LSTM(3)(first)), [("numbers", (3, STEPS, 4)), ("words", (3, STEPS))])
+
+
+@case
 def weights_alone(k):
     """save_weights, the architecture as JSON beside it."""
     return char_rnn(k)._replace(file=k.weights_file, architecture="model.json")

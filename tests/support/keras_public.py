@@ -41,6 +41,12 @@ REFUSED: Final[Mapping[tuple[str, str], str]] = {
             "tf.keras-1.12.3": _MASKS.format("2.1.6-tf"),
         }.items()
     },
+    ("word_and_tag_tagger", "keras-3.3.3"): "lets no mask pass a layer of several inputs",
+    ("gated_words", "keras-3.3.3"): "takes masked values in a Maximum, Minimum or Multiply as they are",
+    **{
+        (case, "keras-3.3.3"): "lets a mask that a call is given end in its layer"
+        for case in ("attention_pooling", "given_mask")
+    },
     **{
         ("time_major", writer): "found True; Keras 3 has no such layer"
         for writer in (f"tf.keras-{version}" for version in ("1.15.5", "2.3.4", "2.13.1", "2.15.1"))

@@ -1,7 +1,8 @@
-"""Differences between layers of older Keras and tf_keras 2.21, a row each.
+"""Differences between layers of older Keras and tf_keras 2.21 or Keras 3.15, a row each.
 
 `scripts/keras_census` runs the layers of each version; its answers are the evidence of each row.
-`private/older_layers.py` has the arithmetic of a row, under the row's name.
+`private/older_layers.py` has the arithmetic of a row, under the row's name, `private/older_keras3.py` that of
+a row of Keras 3.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,10 +46,14 @@ class VersionDifference:
     setting: tuple[str, str] | None = None
     neutral: tuple[Any, ...] = (None,)
     classes: frozenset[str] = frozenset()
+    keras_3: Versions | None = None
 
     def is_of(self, writer: Writer, written: tuple[int, ...]) -> bool:
         """Return True if a writer of version `written` has the difference."""
-        span = self.keras_team if writer.is_keras_team else self.tensorflow
+        if written >= (3,):
+            span = self.keras_3
+        else:
+            span = self.keras_team if writer.is_keras_team else self.tensorflow
         return span is not None and span.has(written)
 
     def message(self, keras_version: str) -> str:
@@ -216,6 +221,44 @@ DIFFERENCES: Final = (
         Versions((2, 6), (2, 12)),
         "takes an epsilon below 1.001e-5 for 1.001e-5 where it normalizes films",
         "take it as it is",
+    ),
+    # keras v3.3.3 layers/layer.py `__call__` asks its first argument for a mask, and a list has none; v3.4.0
+    # asks each tensor in it.
+    VersionDifference(
+        "masks_of_several",
+        None,
+        None,
+        "lets no mask pass a layer of several inputs",
+        "let it pass",
+        keras_3=Versions(end=(3, 4)),
+    ),
+    # keras v3.4.0 layers/merging/base_merge.py _apply_merge_op_and_or_mask, multiply.py; not v3.3.3.
+    VersionDifference(
+        "masked_values_in_merges",
+        None,
+        None,
+        "takes masked values in a Maximum, Minimum or Multiply as they are",
+        "leave them out",
+        keras_3=Versions(end=(3, 4)),
+    ),
+    # keras v3.10.0 layers/activations/softmax.py; v3.9.2 adds -1e9 to what is masked, and no more.
+    VersionDifference(
+        "softmax_of_padding",
+        None,
+        None,
+        "spreads a Softmax over masked values where no others are left",
+        "give zeros there",
+        is_proven=True,
+        keras_3=Versions(end=(3, 10)),
+    ),
+    # keras v3.11.0 layers/layer.py `__call__`, previous_mask; v3.10.0 has the mask of the first argument.
+    VersionDifference(
+        "given_mask_ends",
+        None,
+        None,
+        "lets a mask that a call is given end in its layer",
+        "pass it on",
+        keras_3=Versions(end=(3, 11)),
     ),
 )
 

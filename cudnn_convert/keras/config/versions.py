@@ -17,6 +17,8 @@ from typing import Any, Final, NamedTuple
 from cudnn_convert.keras.config import classes, layer_tree
 
 _SHARED: Final = (2, 2, 4)
+#: The version of JSON of Keras 3, which has none (read/architecture_file.py). Files have three numbers.
+_UNTOLD: Final = (3, 0)
 
 
 class Writer(NamedTuple):
@@ -47,6 +49,8 @@ def find_writer(keras_version: str, config: Mapping[str, Any]) -> Writer:
     in 1.13 alone (tensorflow v1.13.2, v1.14.0 python/keras/layers/wrappers.py Bidirectional).
     """
     written = numbers(keras_version)
+    if written == _UNTOLD:
+        return Writer(keras_version, None, None)
     if written != _SHARED or not keras_version.endswith("-tf"):
         return Writer(keras_version, written, written)
     layers = [entry for _, entry in layer_tree.walk(config) if isinstance(entry["config"], Mapping)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tf_keras
-from support import keras_census
+from support import keras_census, keras_public
 from support.keras_census import WITNESSES
 from support.keras_models import answers, model, written_by
 from support.samples import ROOT
@@ -17,13 +18,76 @@ import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras import trace
 from cudnn_convert.keras.config import differences, versions
-from cudnn_convert.model import InMemory
+from cudnn_convert.model import SERVING, InMemory
+from cudnn_convert.private import keras_private
+from cudnn_convert.read import keras_archive, keras_hdf5
 
 BY_NAME = {difference.name: difference for difference in differences.DIFFERENCES}
+#: A model of each difference of Keras 3, as keras 3.3.3 saved it and answered, and the layer that differs.
+KERAS_3 = {
+    "masks_of_several": ("word_and_tag_tagger", "concatenate"),
+    "masked_values_in_merges": ("gated_words", "multiply"),
+    "softmax_of_padding": ("attention_pooling", "weights"),
+    "given_mask_ends": ("given_mask", "first"),
+}
 
 
 def test_each_difference_has_a_witness() -> None:
-    assert {*WITNESSES, "epsilon_of_cudnn_in_films"} == set(BY_NAME)
+    assert {*WITNESSES, *KERAS_3, "epsilon_of_cudnn_in_films"} == set(BY_NAME)
+
+
+def differs_from_keras_3(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Where the archive of a difference of Keras 3 is traced to other answers than its writer gave."""
+    monkeypatch.setattr(keras_private, "trace_as_on_gpu", keras_private.trace_as_on_cpu)
+    members = keras_public.cases()["keras-3.3.3"][f"{KERAS_3[name][0]}_archive"]
+    (folder / "model.keras").write_bytes(members["model.keras"])
+    traced = trace.trace_model(keras_archive.read(folder / "model.keras"))
+    for number in range(2):
+        with np.load(io.BytesIO(members["golden.npz"])) as golden:
+            given = (golden[key] for key in golden.files if key.startswith(f"feed{number}/in/"))
+            found = answers(traced, **dict(zip(traced.signatures[SERVING].inputs, given, strict=True)))
+            if text := keras_census.difference(found[0], golden[f"feed{number}/out/0"]):
+                return text
+    return None
+
+
+@pytest.mark.parametrize("name", KERAS_3)
+def test_a_layer_of_keras_3_computes_as_in_its_writers_release(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert differs_from_keras_3(name, tmp_path, monkeypatch) is None
+
+
+@pytest.mark.first("masks_of_several")
+@pytest.mark.parametrize("name", KERAS_3)
+def test_without_its_row_the_answers_of_keras_3_are_others(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        differences, "DIFFERENCES", tuple(row for row in differences.DIFFERENCES if row.name != name)
+    )
+    assert differs_from_keras_3(name, tmp_path, monkeypatch) is not None
+
+
+@pytest.mark.first("masks_of_several", "softmax_of_padding")
+@pytest.mark.parametrize("name", KERAS_3)
+def test_archives_get_no_layer_that_later_releases_of_keras_3_compute_otherwise(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(differences, "DIFFERENCES", (BY_NAME[name],))
+    case, layer = KERAS_3[name]
+    (tmp_path / "model.h5").write_bytes(keras_public.cases()["keras-3.3.3"][case]["model.h5"])
+    source = keras_hdf5.read(tmp_path / "model.h5")
+    told = f"Keras 3.3.3 {BY_NAME[name].older}, and later ones {BY_NAME[name].newer}"
+    if BY_NAME[name].is_proven:
+        assert trace.trace_part(source).notes == (f"{layer}: {told}",)
+        return
+    expected = (
+        f"layer {layer}: expected a layer that later versions of Keras compute alike, found that {told}"
+    )
+    with pytest.raises(UnsupportedModelError) as refusal:
+        trace.trace_part(source)
+    assert f"{expected}; write --format savedmodel" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +243,10 @@ _2_2_4 = f"{_2_4_0} dot_of_leading_axes bidirectional_without_states"
         ("2.9.0", f"epsilon_of_cudnn epsilon_of_cudnn_in_films attention_without_mask {_GROUPS}"),
         ("2.12.0", _GROUPS),
         ("2.14.0", ""),
+        ("3.0.5", " ".join(KERAS_3)),
+        ("3.4.0", "softmax_of_padding given_mask_ends"),
+        ("3.10.0", "given_mask_ends"),
+        ("3.11.0", ""),
         ("", ""),
     ],
 )

@@ -94,6 +94,8 @@ _WRAPPED = entry("GRU", "gru", zero_output_for_mask=True)
         ),
         ("2.2.4", [entry("InputLayer", "x", **_OLDER)], (2, 2, 4), (2, 2, 4)),
         ("2.1.6-tf", [entry("InputLayer", "x", **_OLDER)], (2, 1, 6), (2, 1, 6)),
+        ("3.0.0", [], (3, 0, 0), (3, 0, 0)),
+        ("3.0", [], None, None),  # JSON
         ("", [], None, None),
     ],
 )
