@@ -38,6 +38,15 @@ def test_a_restored_model_answers_as_the_original() -> None:
     np.testing.assert_array_equal(restored(x), model(x))
 
 
+def test_core_operations_and_an_identity_are_restored() -> None:
+    x = keras.Input([4], name="x")
+    first, *_ = keras.ops.unstack(keras.layers.Identity(name="same")(x), axis=1)
+    model = keras.Model(x, keras.ops.cast(keras.ops.cast(3 * first, "int32"), "float32"))
+    restored = restore_model(PATH, described(model), NOTHING)
+    given = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+    np.testing.assert_array_equal(restored(given), np.trunc(3 * given[:, 0]))
+
+
 def test_a_config_without_the_module_of_its_class_is_restored() -> None:
     model = described(small())
     without = {key: value for key, value in model.config.items() if key not in ("module", "registered_name")}

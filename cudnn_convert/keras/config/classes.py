@@ -62,8 +62,9 @@ CODE: Final = frozenset("Lambda TFOpLambda TensorFlowOpLayer SlicingOpLambda Cla
 BUILT_IN: Final = frozenset(
     """
     Model Functional Sequential InputLayer
-    Activation ActivityRegularization AlphaDropout Dense Dropout EinsumDense Embedding Flatten Masking Permute
-    RepeatVector Reshape SpatialDropout1D SpatialDropout2D SpatialDropout3D GaussianDropout GaussianNoise
+    Activation ActivityRegularization AlphaDropout Dense Dropout EinsumDense Embedding Flatten Identity
+    Masking Permute RepeatVector Reshape SpatialDropout1D SpatialDropout2D SpatialDropout3D GaussianDropout
+    GaussianNoise
     ELU LeakyReLU PReLU ReLU Softmax ThresholdedReLU
     Add Average Concatenate Dot Maximum Minimum Multiply Subtract
     Attention AdditiveAttention MultiHeadAttention
@@ -71,7 +72,7 @@ BUILT_IN: Final = frozenset(
     GlobalAveragePooling1D GlobalAveragePooling2D GlobalAveragePooling3D
     GlobalMaxPooling1D GlobalMaxPooling2D GlobalMaxPooling3D
     BatchNormalization BatchNormalizationV1 BatchNormalizationV2 SyncBatchNormalization LayerNormalization
-    GroupNormalization UnitNormalization
+    GroupNormalization UnitNormalization RMSNormalization
     Conv1D Conv2D Conv3D Conv1DTranspose Conv2DTranspose Conv3DTranspose DepthwiseConv1D DepthwiseConv2D
     SeparableConv1D SeparableConv2D Cropping1D Cropping2D Cropping3D UpSampling1D UpSampling2D UpSampling3D
     ZeroPadding1D ZeroPadding2D ZeroPadding3D LocallyConnected1D LocallyConnected2D
@@ -85,6 +86,10 @@ BUILT_IN: Final = frozenset(
 #: Keras 3's operations that compute and call nothing. Its functional models hold them beside layers: the
 #: mask of an Embedding is one.
 _OPERATIONS: Final = frozenset(f"keras.src.ops.{name}" for name in ("numpy", "nn", "math", "linalg", "image"))
+#: Operations of keras v3.15 src/ops/core.py that compute; its others call functions.
+_CORE: Final = frozenset(
+    "Cast ConvertToTensor SaturateCast Scatter ScatterUpdate Slice SliceUpdate StopGradient Unstack".split()
+)
 
 
 def is_keras_class(entry: Entry, newer: Collection[str] = ()) -> bool:
@@ -96,7 +101,11 @@ def is_keras_class(entry: Entry, newer: Collection[str] = ()) -> bool:
     module = str(entry.get("module") or "keras")
     return (
         not is_registered(entry)
-        and ((entry["class_name"] in BUILT_IN and entry["class_name"] not in newer) or module in _OPERATIONS)
+        and (
+            (entry["class_name"] in BUILT_IN and entry["class_name"] not in newer)
+            or module in _OPERATIONS
+            or (module == "keras.src.ops.core" and entry["class_name"] in _CORE)
+        )
         and registered in (None, entry["class_name"])
         and module.partition(".")[0] in ("keras", "tf_keras")
         and not public_layers.has_name_of_keras(entry)

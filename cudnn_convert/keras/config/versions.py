@@ -76,7 +76,9 @@ _NEW: Final[Mapping[tuple[int, ...], str]] = MappingProxyType(
         "Normalization Resizing",
         (2, 9, 0): "UnitNormalization",
         (2, 11, 0): "GroupNormalization",
+        (2, 12, 0): "Identity",
         (2, 13, 0): "mish",
+        (3, 0, 0): "RMSNormalization",
     }
 )
 

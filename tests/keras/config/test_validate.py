@@ -146,6 +146,14 @@ def test_operations_of_keras_3(module: str | None, name: str | None, is_own: boo
     assert bool(found(row(operation))) is not is_own
 
 
+@pytest.mark.parametrize(
+    ("kind", "is_own"), [("Cast", True), ("Unstack", True), ("Map", False), ("Cond", False)]
+)
+def test_core_operations_of_keras_3_that_call_nothing_are_its_own(kind: str, *, is_own: bool) -> None:
+    operation = {**layer(kind), "module": "keras.src.ops.core", "registered_name": kind}
+    assert bool(found(row(operation))) is not is_own
+
+
 def test_the_line_says_what_to_do() -> None:
     (scale, code) = validate.layers_not_allowed(row(layer("Mine>Scale", "a"), layer("Lambda", "b")))
     assert str(scale) == (
