@@ -82,7 +82,7 @@ class _Update:
         return self._index.nodes[split(name)[0]]
 
     def _follow(self, value: str) -> tuple[bool, dict[str, list[str]]]:
-        """Return whether a tensor depends on the variable, and the terms added on the way by op."""
+        """Return whether a tensor depends on the variable, and the terms by op."""
 
         def above(name: str) -> list[str]:
             node = self._node(name)
@@ -105,9 +105,10 @@ class _Update:
         return value in depending, terms
 
     def _list_ends(self, terms: list[str]) -> list[tuple[str, bool]]:
-        """List the origins of the terms, constants excluded, each with whether it is a scaled sum.
+        """List the origins of the terms, and whether each is a scaled sum.
 
-        A term is another form of its origin, perhaps scaled. What is scaled for inference is an origin.
+        Constants are left out. A term is another form of its origin, perhaps scaled. What is scaled for
+        inference is an origin.
         """
 
         def above(item: tuple[str, bool]) -> list[tuple[str, bool]]:
@@ -139,7 +140,10 @@ def _variable_of(index: Index, name: str) -> str | None:
 
 
 def list_averages(index: Index, needed: Collection[str] = ()) -> set[str]:
-    """Return the variables moved, or added to, by an assignment; `needed` is as for `find_averages`."""
+    """Return the variables moved, or added to, by an assignment.
+
+    `needed` is as for `find_averages`.
+    """
     added = ops.ADDITIONS | ops.SUBTRACTIONS
     writes = (root(index, node.name) for node in index.nodes.values() if node.op in added)
     return _find_moved(index, needed) | {variable for variable in writes if variable is not None}

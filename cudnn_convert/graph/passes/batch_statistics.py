@@ -122,7 +122,7 @@ class _Rows:
         return {axis for axis, size in enumerate(shape) if size == self._batch}
 
     def may_be_statistic(self, name: str) -> bool:
-        """Return True if a tensor is made of reductions of rows, and of no values of single rows.
+        """Return True if rows come into a tensor by reductions alone.
 
         Another axis may have the size of the batch: it is enough that one of that size is reduced.
         """
@@ -153,7 +153,7 @@ class _Rows:
 
     @cached_property
     def _fed(self) -> set[str]:
-        """The ops with values that depend on rows from outside the graph, or on state."""
+        """The ops with values that depend on rows or on state."""
         nodes = self._index.nodes
         states = {root(self._index, name) for name, node in nodes.items() if node.op in ops.WRITES}
         starts = [name for name in nodes if name in states or self._is_given(name)]
