@@ -116,8 +116,12 @@ def member(path: Path, name: str, *, default: bytes | None = None) -> bytes:
         raise ReadError(path, name, expected=expected, found=first_line(cause), advice=AGAIN) from cause
 
 
-#: Groups that contain the layers; the second in Keras 2.12 and 2.13.
-_CONTAINERS: Final = ("layers", "_layer_checkpoint_dependencies")
+#: The group of layers in Keras 2.12 and 2.13, whose models list a layer with weights twice: by its number
+#: among all, and among those with weights. Each counts for the names of groups, the second has no group.
+#: Source: keras v2.13.1 src/engine/functional.py `_layer_checkpoint_dependencies`, src/saving/saving_lib.py.
+_TWICE: Final = "_layer_checkpoint_dependencies"
+#: Groups that contain the layers.
+_CONTAINERS: Final = ("layers", _TWICE)
 #: The number of non-trainable weights at the end of a layer's list.
 _UNTRAINED: Final = {"BatchNormalization": 2, "SyncBatchNormalization": 2, "Normalization": 3}
 
@@ -198,23 +202,33 @@ def _layers(store: Store, group: Any, config: Any) -> list[tuple[Mapping[str, An
     A layer without a group has None.
     """
     listed = config if isinstance(config, list) else config.get("layers", [])
-    below: Any = next((_child(store, group, name) for name in _CONTAINERS if name in group), {})
-    return _pair_groups(store, below, listed)
+    container = next((name for name in _CONTAINERS if name in group), "")
+    below: Any = _child(store, group, container) if container else {}
+    return _pair_groups(store, below, listed, is_twice=container == _TWICE)
 
 
-def _pair_groups(store: Store, group: Any, listed: Sequence[Any]) -> list[tuple[Mapping[str, Any], Any]]:
+def _pair_groups(
+    store: Store, group: Any, listed: Sequence[Any], *, is_twice: bool = False
+) -> list[tuple[Mapping[str, Any], Any]]:
     """Pair each layer of a list with the group named after the class.
 
-    None stands for a missing group.
+    None stands for a missing group. `is_twice`: a layer with weights takes two numbers.
     """
     used = Counter[str]()
     layers = []
     for layer in listed:
         name = _snake(str(layer["class_name"]))
-        key = f"{name}_{used[name]}" if used[name] else name
-        used[name] += 1
-        layers.append((layer, _child(store, group, key)))
+        below = _child(store, group, f"{name}_{used[name]}" if used[name] else name)
+        used[name] += 2 if is_twice and _has_weights(store, below) else 1
+        layers.append((layer, below))
     return layers
+
+
+def _has_weights(store: Store, group: Any) -> bool:
+    """Return True if a group, or one below it, has weights."""
+    listed: dict[str, Named] = {}
+    _collect(store, group, "", listed, set())
+    return bool(listed)
 
 
 def _snake(name: str) -> str:

@@ -353,16 +353,30 @@ def alone(path: Path) -> dict[str, list[tuple[str, str]]]:
     return {owner: [(name, told(tensor)) for name, tensor in weights] for owner, weights in found.items()}
 
 
-@pytest.mark.parametrize("container", ["layers", OLD])
-def test_layers_of_one_class_are_counted(tmp_path: Path, container: str) -> None:
-    counts = {"dense": 2, "dense_1": 1, "dense_2": 2, "cu_dnnlstm": 3}
+@pytest.mark.parametrize(("container", "second", "third"), [("layers", 1, 2), (OLD, 2, 4)])
+def test_layers_of_one_class_are_counted(tmp_path: Path, container: str, second: int, third: int) -> None:
+    counts = {"dense": 2, f"dense_{second}": 1, f"dense_{third}": 2, "cu_dnnlstm": 3}
     path = held(tmp_path / "file", {f"{container}/{name}": count for name, count in counts.items()})
     dense = [entry("Dense", name) for name in ("z", "y", "x")]
     assert listed(path, *dense[:2], entry("CuDNNLSTM", "fast"), dense[2], entry("Dropout", "none")) == {
         "z": [("z/0:0", f"{container}/dense/0"), ("z/1:0", f"{container}/dense/1")],
-        "y": [("y/0:0", f"{container}/dense_1/0")],
+        "y": [("y/0:0", f"{container}/dense_{second}/0")],
         "fast": [(f"fast/{k}:0", f"{container}/cu_dnnlstm/{k}") for k in range(3)],
-        "x": [("x/0:0", f"{container}/dense_2/0"), ("x/1:0", f"{container}/dense_2/1")],
+        "x": [("x/0:0", f"{container}/dense_{third}/0"), ("x/1:0", f"{container}/dense_{third}/1")],
+    }
+
+
+def test_layers_with_weights_count_twice_in_keras_2_12(tmp_path: Path) -> None:
+    """A model listed them twice: by their numbers among all layers, and among those with weights."""
+    counts = {"time_distributed/layer": 2, "time_distributed_2": 0, "time_distributed_3": 0}
+    counts |= {"time_distributed_4/layer": 1, "time_distributed_6/layer": 2}
+    path = held(tmp_path / "file", {f"{OLD}/{name}": count for name, count in counts.items()})
+    kinds = {"a": "Conv1D", "b": "Flatten", "c": "Flatten", "d": "Dense", "e": "Dense"}
+    layers = [entry("TimeDistributed", name, layer=entry(kind, kind)) for name, kind in kinds.items()]
+    assert stored(path, *layers) == {
+        "a": [f"{OLD}/time_distributed/layer/{k}" for k in range(2)],
+        "d": [f"{OLD}/time_distributed_4/layer/0"],
+        "e": [f"{OLD}/time_distributed_6/layer/{k}" for k in range(2)],
     }
 
 
