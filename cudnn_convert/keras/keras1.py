@@ -289,13 +289,13 @@ class _Translation:
 
     def _wrapper(self, entry: Entry, listed: Listed) -> _Layer:
         inner, half = entry["config"]["layer"], len(listed) // 2
-        ways = (listed[:half], listed[half:]) if entry["class_name"] == "Bidirectional" else (listed,)
-        parts = [self.layer(inner, way) for way in ways]
+        shares = (listed[:half], listed[half:]) if entry["class_name"] == "Bidirectional" else (listed,)
+        parts = [self.layer(inner, share) for share in shares]
         outer = self._settings({**entry, "config": {**entry["config"], "layer": None}}, ())
         return _combine({**outer, "config": {**outer["config"], "layer": parts[0].entry}}, parts)
 
     def _settings(self, entry: Entry, listed: Listed) -> dict[str, Any]:
-        """Return a layer's class and config under Keras 2's names, some of them read off the weights."""
+        """Return a layer's class and config under Keras 2's names."""
         kind, config = str(entry["class_name"]), dict(entry["config"])
         if kind == "Merge":
             return self._merge(entry)
@@ -323,7 +323,7 @@ class _Translation:
         return {**entry, "class_name": _CLASSES.get(kind, kind), "config": self._set_images(entry, changed)}
 
     def _set_images(self, entry: Entry, changed: dict[str, Any]) -> dict[str, Any]:
-        """Return a config under Keras 2's names with its settings of images in the form of Keras 2."""
+        """Return a config whose settings of images are in the form of Keras 2."""
         kind = str(entry["class_name"])
         if "dim_ordering" in changed:
             changed["data_format"] = _ORDERINGS.get(changed.pop("dim_ordering"), "channels_last")
@@ -339,7 +339,7 @@ class _Translation:
         return changed
 
     def _find_ordering(self, entry: Entry) -> str:
-        """Return where the channels of a layer's images are, as in the model's other layers.
+        """Return the data format that the model's other layers write.
 
         Source: keras 1.2.2 layers/convolutional.py get_config.
         """
@@ -350,7 +350,7 @@ class _Translation:
         raise self._refuse(entry, f"{expected}, {actual}; save it with Keras 2")
 
     def _pad_output(self, entry: Entry, config: Mapping[str, Any], shape: Any) -> list[int] | None:
-        """Return the output padding of a transposed convolution with a written shape, None for the usual.
+        """Return the output padding of a transposed convolution, None for the usual.
 
         Source: keras 1.2.2 layers/convolutional.py Deconvolution2D; tf_keras v2.21.0 src/utils/conv_utils.py
         deconv_output_length.
@@ -406,7 +406,7 @@ class _Translation:
 
 
 def _pair_padding(kind: str, padding: Any) -> Any:
-    """Return the cells of a ZeroPadding before and behind each axis, in the form of Keras 2.
+    """Return the padding of a ZeroPadding in the form of Keras 2.
 
     Source: keras 1.2.2 layers/convolutional.py ZeroPadding1D, ZeroPadding2D.
     """
@@ -423,28 +423,28 @@ def _with_parts(model: Entry, parts: Sequence[_Layer]) -> dict[str, Any]:
     src/engine/functional.py _should_skip_first_node.
     """
     before, layers = layer_tree.layer_entries(model), [part.entry for part in parts]
-    made = {
+    built = {
         layer_tree.layer_name(layer)
         for layer, old in zip(layers, before, strict=True)
         if layer_tree.is_model(layer) and not layer_tree.is_model(old)
     }
 
     def count(reference: layer_tree.Reference) -> layer_tree.Reference:
-        name, call, place = reference
-        return name, call + (name in made), place
+        name, call, output = reference
+        return name, call + (name in built), output
 
     def recount(holder: Mapping[str, Any]) -> dict[str, Any]:
         keys = {"inbound_nodes", "output_layers"} & {*holder}
         return {**holder, **{key: layer_tree.change_references(holder[key], count) for key in keys}}
 
-    if not made or model["class_name"] == "Sequential":
+    if not built or model["class_name"] == "Sequential":
         return layer_tree.with_layers(model, layers)
     changed = layer_tree.with_layers(model, [recount(layer) for layer in layers])
     return {**changed, "config": recount(changed["config"])}
 
 
 def _name_models(model: Entry, weights: Mapping[str, Listed]) -> dict[str, Any]:
-    """Return a model whose inner models have names, those of `weights` where they are in it.
+    """Return a model whose inner models have the names of their weights.
 
     A Sequential of Keras 1 writes no name. Source: keras 1.2.2 models.py Sequential.get_config.
     """
@@ -469,10 +469,10 @@ def _share(model: Entry, listed: Listed) -> dict[str, Listed] | None:
     Returns None if that fails. Source: keras 1.2.2 layers/wrappers.py Bidirectional names its directions.
     """
     owners = {
-        f"{way}{name}_": layer_tree.layer_name(layer)
+        f"{direction}{name}_": layer_tree.layer_name(layer)
         for layer in layer_tree.layer_entries(model)
         for name in (layer_tree.layer_name(inner) for _, inner in layer_tree.walk(layer))
-        for way in ("", "forward_", "backward_")
+        for direction in ("", "forward_", "backward_")
     }
     shares: dict[str, list[tuple[str, Tensor]]] = {owner: [] for owner in owners.values()}
     for name, tensor in listed:
@@ -484,7 +484,7 @@ def _share(model: Entry, listed: Listed) -> dict[str, Listed] | None:
 
 
 def _arrange(kind: str, kernel: Tensor, *, first: bool) -> Tensor:
-    """Return a kernel of Keras 1 with the axes of Keras 2; `first` if its images have channels first."""
+    """Return a kernel of Keras 1 with the axes of Keras 2."""
     if kind == "Conv1D":
         return _transpose(kernel, (0, 2, 3), drops=1) if len(kernel.shape) == 4 else kernel
     if kind == "Conv2DTranspose":
@@ -524,7 +524,7 @@ def _layer(kind: str, name: str, **settings: Any) -> dict[str, Any]:
 
 
 def _calls(entry: Mapping[str, Any], *layers: str, models: Collection[str] = ()) -> dict[str, Any]:
-    """Return a layer that is called with the results of others, of which `models` are models."""
+    """Return a layer called with the results of others."""
     nodes = [[[layer, int(layer in models), 0, {}] for layer in layers]] if layers else []
     return {**entry, "name": entry["config"]["name"], "inbound_nodes": nodes}
 
