@@ -166,7 +166,7 @@ def find_update_ops(index: Index) -> set[str]:
 
 
 def _find_moved(index: Index, needed: Collection[str] = ()) -> set[str]:
-    """Find the variables with moving averages, and those corrected for their start."""
+    """Find the variables with moving averages, and the variables corrected for a start at 0."""
     updates = [*_list_updates(index, needed)]
     moved = {update.variable for update in updates if update.is_average}
     return moved | {update.variable for update in updates if not moved.isdisjoint(update.corrects)}

@@ -1,7 +1,7 @@
 """Keras models as data: cuDNN layers replaced, configs translated, models traced.
 
 * keras1      : Turns a model of Keras 1 into Keras 2, and flips kernels of Theano.
-* windows     : Refuses padded windows that Theano and CNTK place elsewhere than TensorFlow.
+* windows     : Refuses padded windows of Theano and CNTK placed elsewhere than in TensorFlow.
 * cpu_layers  : Replaces the cuDNN layers of a Keras model by CPU layers, in config and weights.
 * trace       : Traces a Keras model into the computed graph, with cuDNN ops.
 * cut_layers  : Cuts a Keras model at layers: the layers' results become the model's outputs.

@@ -182,7 +182,7 @@ def _replace_deprecated(model: Model) -> Model:
 
 
 def _flip_first(listed: Listed, kinds: Collection[str]) -> Listed:
-    """Return the weights of a convolution of these classes with its kernels back to front."""
+    """Return the weights of a convolution, the kernels back to front."""
     count = 2 if "ConvLSTM2D" in kinds else 1
     return (*((name, _flip(tensor)) for name, tensor in listed[:count]), *listed[count:])
 
@@ -195,7 +195,7 @@ def _flip(kernel: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A layer in the form of Keras 2, with the weights that it trains and the rest.
+    """A layer in the form of Keras 2, with trained weights and the rest.
 
     The weights are in the order of tf_keras.
     """
@@ -214,14 +214,14 @@ _UNTRAINED: Final = {"BatchNormalization": 2}
 
 
 def _split(entry: dict[str, Any], listed: Listed) -> _Layer:
-    """Return a layer of its own weights."""
+    """Divide the own weights of a layer into trained weights and the rest."""
     is_frozen = layer_tree.settings(entry).get("trainable") is False
     kept = 0 if is_frozen or not listed else len(listed) - _UNTRAINED.get(str(entry["class_name"]), 0)
     return _Layer(entry, listed[:kept], listed[kept:])
 
 
 def _combine(entry: dict[str, Any], parts: Sequence[_Layer]) -> _Layer:
-    """Return a layer of other layers: all trained weights, then the rest.
+    """Combine inner layers: all trained weights, then the rest.
 
     Source: tf_keras v2.21.0 src/engine/training.py, base_layer.py non_trainable_weights.
     """
@@ -234,7 +234,7 @@ def _combine(entry: dict[str, Any], parts: Sequence[_Layer]) -> _Layer:
 
 @dataclass(frozen=True, slots=True)
 class _Translation:
-    """A translation of layers, of weights or of both, where they are of Keras 1.
+    """A translation from Keras 1, of layers, weights or both.
 
     `orderings` are those of images in the model, which some layers do not write.
     """
@@ -323,7 +323,7 @@ class _Translation:
         return {**entry, "class_name": _CLASSES.get(kind, kind), "config": self._set_images(entry, changed)}
 
     def _set_images(self, entry: Entry, changed: dict[str, Any]) -> dict[str, Any]:
-        """Return a config whose settings of images are in the form of Keras 2."""
+        """Write the settings of images in the form of Keras 2."""
         kind = str(entry["class_name"])
         if "dim_ordering" in changed:
             changed["data_format"] = _ORDERINGS.get(changed.pop("dim_ordering"), "channels_last")
@@ -339,7 +339,7 @@ class _Translation:
         return changed
 
     def _find_ordering(self, entry: Entry) -> str:
-        """Return the data format that the model's other layers write.
+        """Return the data format written by the model's remaining layers.
 
         Source: keras 1.2.2 layers/convolutional.py get_config.
         """
@@ -444,7 +444,7 @@ def _with_parts(model: Entry, parts: Sequence[_Layer]) -> dict[str, Any]:
 
 
 def _name_models(model: Entry, weights: Mapping[str, Listed]) -> dict[str, Any]:
-    """Return a model whose inner models have the names of their weights.
+    """Name inner models after the groups of weights.
 
     A Sequential of Keras 1 writes no name. Source: keras 1.2.2 models.py Sequential.get_config.
     """
@@ -524,7 +524,7 @@ def _layer(kind: str, name: str, **settings: Any) -> dict[str, Any]:
 
 
 def _calls(entry: Mapping[str, Any], *layers: str, models: Collection[str] = ()) -> dict[str, Any]:
-    """Return a layer called with the results of others."""
+    """Add the calls of a layer with the results of named layers."""
     nodes = [[[layer, int(layer in models), 0, {}] for layer in layers]] if layers else []
     return {**entry, "name": entry["config"]["name"], "inbound_nodes": nodes}
 
@@ -626,7 +626,7 @@ def _spread(path: Path, model: Entry) -> Entry:
     layers, models = list[dict[str, Any]](), set[str]()
 
     def begin(layer: Entry) -> None:
-        """Add the first layer of a branch, and an input where it is none itself."""
+        """Add the first layer of a branch, behind an InputLayer of the branch."""
         name = layer_tree.layer_name(layer)
         if layer["class_name"] == "InputLayer":
             layers.append(_calls(layer))

@@ -85,7 +85,7 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
 
 
 def _refuse_others(traced: Model, others: Mapping[str, Collection[str]], writer: versions.Writer) -> Model:
-    """Return a traced model with a note on each layer that later versions of Keras compute otherwise.
+    """Note or refuse each layer computed otherwise by later versions of Keras.
 
     `others` are those layers by the difference. Raises UnsupportedModelError where the proof may not tell.
     """

@@ -1,4 +1,4 @@
-"""Refuses padded windows that Theano and CNTK place elsewhere than TensorFlow.
+"""Refuses padded windows of Theano and CNTK placed elsewhere than in TensorFlow.
 
 With `padding="same"` a row of n cells has ceil(n / stride) windows. The first one begins before the row:
 

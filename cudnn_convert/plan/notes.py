@@ -126,7 +126,10 @@ def note_outputs(source: Signature) -> str:
 
 
 def note_signatures(signatures: Mapping[str, Signature], taken: Sequence[Part]) -> Iterator[str]:
-    """Yield a note on signatures of the file left out for its default; one with equal tensors is not."""
+    """Yield a note on signatures left out for the default of the file.
+
+    A signature with equal tensors is not left out.
+    """
     others = [name for name, each in signatures.items() if each not in [part.signature for part in taken]]
     if taken and others:
         names = ", ".join(part.name for part in taken)

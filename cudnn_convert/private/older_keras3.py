@@ -18,7 +18,7 @@ Patch = tuple[Any, str, Callable[..., Any]]
 
 @contextmanager
 def compute_as(differences: Collection[str]) -> Iterator[dict[str, list[str]]]:
-    """Build and call layers of Keras 3 with the arithmetic of an older release, within the context.
+    """Compute layers of Keras 3 as an older release, within the context.
 
     `differences` are names of keras/config/differences.py. The dict gets the layers that compute otherwise
     than those of the installed Keras, as often as they do, by the name of the difference.
@@ -36,7 +36,7 @@ def compute_as(differences: Collection[str]) -> Iterator[dict[str, list[str]]]:
 
 
 def _stop_masks_of_several(report: Report) -> Iterator[Patch]:
-    """Let no mask pass a layer that is called with several tensors in its first argument.
+    """Stop masks at a layer with several tensors in the first argument.
 
     Masks that the call itself gives its results stay: those of a model inside a model.
     """
@@ -61,7 +61,7 @@ def _stop_masks_of_several(report: Report) -> Iterator[Patch]:
 
 
 def _merge_masked_values(report: Report) -> Iterator[Patch]:
-    """Make merges take masked values as they are, and give their results no mask."""
+    """Make merges ignore masks of inputs, and give out unmasked results."""
     import keras
     from keras.src import backend
 
@@ -77,7 +77,7 @@ def _merge_masked_values(report: Report) -> Iterator[Patch]:
 
 
 def _add_to_masked_scores(report: Report) -> Iterator[Patch]:
-    """Make a Softmax spread over padding where nothing else is left."""
+    """Make a Softmax spread over padding in rows of padding alone."""
     import keras
 
     layer = keras.layers.Softmax
@@ -94,7 +94,7 @@ def _add_to_masked_scores(report: Report) -> Iterator[Patch]:
 
 
 def _pass_masks_of_inputs(report: Report) -> Iterator[Patch]:
-    """Let a layer pass on the masks of its inputs, whatever mask the call gives it."""
+    """Let a layer pass on the masks of inputs, despite a mask in the call."""
     import keras
     from keras.src import backend
 

@@ -225,7 +225,7 @@ def _pair_groups(
 
 
 def _has_weights(store: Store, group: Any) -> bool:
-    """Return True if a group, or one below it, has weights."""
+    """Return True if a group, or a group below, has weights."""
     listed: dict[str, Named] = {}
     _collect(store, group, "", listed, set())
     return bool(listed)

@@ -91,7 +91,7 @@ def _holder(store: Store, file: Any) -> Any:
 
 
 def _origin(file: Any, holder: Any, key: str) -> str:
-    """Return an attribute of the Keras that wrote a file, "" if missing."""
+    """Return an attribute on the writer of a file, "" if missing."""
     return hdf5.text(file.attrs.get(key, holder.attrs.get(key, "")))
 
 

@@ -184,7 +184,7 @@ def _op(name: str) -> str:
 
 
 def name_handles(graph: Any, values: Collection[str]) -> None:
-    """Call variables by their nodes' names, in place, where only these have values.
+    """Name variables after the nodes, in place, if values have only the nodes' names.
 
     A graph that is imported into a scope keeps the shared names of its resource variables, and savers go by
     the nodes' names. Two nodes of one shared name are one variable, and stay so. Source: tensorflow v1.15.0

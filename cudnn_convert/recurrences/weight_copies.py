@@ -50,7 +50,7 @@ class Facts:
 
     @property
     def sizes(self) -> Sizes | None:
-        """The sizes, an unknown input size as 0; None without layers or units."""
+        """The sizes, an unknown input size as 0; None if layers or units are unknown."""
         if self.layers is None or self.units is None:
             return None
         inputs = self.input_size or 0

@@ -146,7 +146,9 @@ def write(
 
 
 def _rename_case_clashes(graph: GraphDef, keep: Iterable[str]) -> dict[str, str]:
-    """Rename ops with names equal but for case, ops in `keep` last, and return the new names.
+    """Rename ops with names equal but for case, ops in `keep` last.
+
+    Returns the new names.
 
     tensorflow v2.21.0 python/framework/ops.py `Graph.unique_name` ignores case: its loader would give one of
     the two another name and then not find it.

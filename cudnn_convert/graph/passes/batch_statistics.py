@@ -107,7 +107,7 @@ class _Rows:
         return self._batch > 1 and bool(rows) and rows <= axes and node.name in self._fed
 
     def _list_reduced(self, node: NodeDef) -> set[int] | None:
-        """Return the axes of a reduction; None where they are unknown."""
+        """Return the axes of a reduction, None if unknown."""
         op = self._shapes.get_operation_by_name(node.name)
         before, after = op.inputs[0].shape, op.outputs[0].shape
         axes = constant_folding.fold_constant(self._index, tensor(node.input[1]))
@@ -118,7 +118,7 @@ class _Rows:
         return {int(axis) % before.rank for axis in listed if before.rank}
 
     def _find_axes(self, shape: tf.TensorShape) -> set[int]:
-        """Find the axes with the size of the batch, or of open size where the batch is open."""
+        """Find the axes with the size of the batch, fixed or open."""
         return {axis for axis, size in enumerate(shape) if size == self._batch}
 
     def may_be_statistic(self, name: str) -> bool:
@@ -147,13 +147,13 @@ class _Rows:
         return axes is None or not rows or not axes.isdisjoint(rows)
 
     def _is_given(self, op: str) -> bool:
-        """Return True if an op gives what may be rows, from outside the graph."""
+        """Return True if an op gives possible rows from outside the graph."""
         is_source = self._index.nodes[op].op in ops.ALL_PLACEHOLDERS | ops.STREAMS
         return is_source and any(output.shape.rank != 0 for output in self._outputs(op))
 
     @cached_property
     def _fed(self) -> set[str]:
-        """The ops with values that depend on rows or on state."""
+        """The ops with values dependent on rows or on state."""
         nodes = self._index.nodes
         states = {root(self._index, name) for name, node in nodes.items() if node.op in ops.WRITES}
         starts = [name for name in nodes if name in states or self._is_given(name)]

@@ -147,7 +147,7 @@ def _spread(index: Index, dead: set[str]) -> None:
 
 
 def _list_begins(index: Index, merge: NodeDef) -> list[str]:
-    """List the inputs of a Merge, except those of a loop's next iteration."""
+    """List the inputs of a Merge, except from a loop's next iteration."""
     inputs = index.data_inputs(merge)
     return [name for name in inputs if index.nodes[split(name)[0]].op not in ops.NEXT_ITERATIONS]
 
