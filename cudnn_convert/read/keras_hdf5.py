@@ -79,11 +79,18 @@ def with_architecture(model: Model, path: Path) -> Model:
             weights = _weights(store, holder)
             version, backend = (_origin(file, holder, key) for key in ("keras_version", "backend"))
             version = version or _FIRST_VERSION
+            config = _name_models(holder, config, str(config.get("keras_version", "")))
     weights, notes = architecture_file.pair_by_order(weights, config)
     architecture = architecture_file.describe(
         config, weights, weights_version=version, weights_backend=backend
     )
     return Model(model.path, KIND, None, {}, architecture=architecture, keras=KerasFile.HDF5, notes=notes)
+
+
+def _name_models(holder: Any, config: Mapping[str, Any], version: str) -> Mapping[str, Any]:
+    """Name the Sequential models in a config of Keras 2; Keras 1 lists the layers of all of them."""
+    is_keras2 = version.partition(".")[0] == "2" and layer_tree.is_model(config)
+    return layer_tree.name_models(config, hdf5.names(holder, "layer_names") or ()) if is_keras2 else config
 
 
 def _holder(store: Store, file: Any) -> Any:
@@ -104,6 +111,7 @@ def _architecture(store: Store, file: Any) -> Architecture:
     version = _origin(file, holder, "keras_version")
     if version.partition(".")[0] == "3":
         config = layer_tree.map_entries(config, _with_module_of_mask)
+    config = _name_models(holder, config, version)
     return Architecture(
         config,
         _weights(store, holder),

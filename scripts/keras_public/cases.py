@@ -466,3 +466,13 @@ def channels_unsaid(k):
         l.UpSampling2D((2, 3), **first),
     )
     return Case(model, [("numbers", (2, 2, 6, 5))])
+
+
+@case
+def unnamed_models(k):
+    """Models in models, in another order than they were made; a Sequential of Keras 2.1.6 writes no name."""
+    l = k.layers
+    last = k.sequential(l.Dense(4, input_shape=(4,)))
+    first = k.sequential(l.Dense(4, input_shape=(4,)), l.BatchNormalization())
+    deep = k.sequential(k.sequential(l.LSTM(4, input_shape=(STEPS, 3)), l.BatchNormalization()), l.Dense(4))
+    return Case(k.sequential(deep, first, last, l.Dense(2)), [("numbers", (3, STEPS, 3))])

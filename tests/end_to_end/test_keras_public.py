@@ -15,6 +15,7 @@ FIRST = {
     ("keras-1.2.2", "merged_models", "onnx"),
     ("keras-1.2.2-theano", "theano_images", "onnx"),
     ("keras-2.0.9-theano", "cnn_lstm", "onnx"),
+    ("keras-2.1.6", "unnamed_models", "onnx"),
     ("keras-2.2.4", "weights_and_yaml", "onnx"),
     ("tf.keras-1.8.0", "imdb_bidirectional", "keras"),
     ("keras-3.10.0", "ner_tagger_archive", "onnx"),

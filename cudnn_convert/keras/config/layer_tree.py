@@ -57,6 +57,28 @@ def with_layers(model: Entry, layers: Sequence[Entry]) -> dict[str, Any]:
     return {**model, "config": layers if isinstance(config, list) else {**config, "layers": layers}}
 
 
+def name_models(model: Entry, names: Sequence[str]) -> Entry:
+    """Name a model's inner Sequential models after `names`, the top-level layers in order.
+
+    Before Keras 2.2.3 a Sequential wrote a list of layers without a name for itself. In a functional model
+    the entry has the name. Deeper models get a name of their own. Source: keras v2.1.6 models.py
+    Sequential.get_config, engine/topology.py Container.get_config.
+    """
+    entries = layer_entries(model)
+    known = names if len(names) == len(entries) else [""] * len(entries)
+    named = [_name_model(*pair) for pair in zip(entries, known, strict=True)]
+    return with_layers(model, named) if named != entries else model
+
+
+def _name_model(entry: Entry, name: str) -> Entry:
+    name = layer_name(entry) or name
+    if not is_model(entry) or not name:
+        return entry
+    below = [_name_model(inner, f"{name}_{number}") for number, inner in enumerate(layer_entries(entry), 1)]
+    is_list = isinstance(entry["config"], list)
+    return {**entry, "config": {"name": name, "layers": below}} if is_list else with_layers(entry, below)
+
+
 def settings(entry: Entry) -> Mapping[str, Any]:
     """Return the config of a layer, empty for a list of layers."""
     config = entry["config"]

@@ -85,3 +85,22 @@ def test_a_row_ends_before_the_layer(as_list: bool) -> None:
     assert (kept["config"] if as_list else kept["config"]["layers"]) == layers[:2]
     assert layer_tree.model_until(row, ["a"]) is None
     assert not layer_tree.unreachable_layers(row)
+
+
+def test_models_of_old_keras_get_the_names_of_their_file() -> None:
+    """keras v2.1.6 models.py Sequential.get_config is a list; a functional model names its layers."""
+
+    def listed(*layers: dict[str, Any]) -> dict[str, Any]:
+        return {"class_name": "Sequential", "config": list(layers)}
+
+    dense = {"class_name": "Dense", "config": {"name": "dense_1"}}
+    model = listed(listed(listed(dense), dense), dense, listed(dense))
+    named = layer_tree.name_models(model, ["sequential_5", "dense_1", "sequential_2"])
+    assert layer_tree.names(named) == ["sequential_5", "dense_1", "sequential_2"]
+    assert layer_tree.names(layer_tree.layer_entries(named)[0]) == ["sequential_5_1", "dense_1"]
+    assert isinstance(named["config"], list)
+    assert layer_tree.name_models(model, ["sequential_5"]) == model
+
+    whole = {"class_name": "Model", "config": {"layers": [{**listed(dense), "name": "encoder"}]}}
+    (encoder,) = layer_tree.layer_entries(layer_tree.name_models(whole, []))
+    assert encoder["config"] == {"name": "encoder", "layers": [dense]}
