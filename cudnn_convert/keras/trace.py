@@ -107,6 +107,13 @@ def _find_writer(model: Model) -> versions.Writer:
     return versions.find_writer(model.layers.keras_version, model.layers.config)
 
 
+def _find_installed() -> versions.Writer:
+    """Return the installed Keras 3, as if it had written a file."""
+    import keras
+
+    return versions.find_writer(keras.__version__, {})
+
+
 def _note_doubts(
     model: Model, part: Architecture, vouched: classes.Vouched, writer: versions.Writer
 ) -> Iterator[str]:
@@ -326,6 +333,7 @@ def _trace_keras3(
     """
     build_keras3.require_tensorflow(model.path)
     rows = {difference.name for difference in differences.of_writer(writer)}
+    rows -= {difference.name for difference in differences.of_writer(_find_installed())}
     with older_keras3.compute_as(rows) as others:
         restored = restore_keras3.restore_model(model.path, model.layers, vouched)
         built = keras_private.functional_model(restored)  # a Sequential model wraps it

@@ -41,7 +41,6 @@ def _stop_masks_of_several(report: Report) -> Iterator[Patch]:
     Masks that the call itself gives its results stay: those of a model inside a model.
     """
     import keras
-    from keras.src import backend
 
     layer = keras.layers.Layer
     set_masks = layer._set_mask_metadata
@@ -50,12 +49,12 @@ def _stop_masks_of_several(report: Report) -> Iterator[Patch]:
         if not keras.tree.is_nested(inputs):
             set_masks(self, inputs, outputs, previous_mask)
             return
-        unmasked = [each for each in keras.tree.flatten(outputs) if backend.get_keras_mask(each) is None]
+        unmasked = [each for each in keras.tree.flatten(outputs) if _get_mask(each) is None]
         set_masks(self, inputs, outputs, previous_mask)
         for each in unmasked:
-            if backend.get_keras_mask(each) is not None:
+            if _get_mask(each) is not None:
                 report(self.name)
-                backend.set_keras_mask(each, None)
+                _remove_mask(each)
 
     yield layer, "_set_mask_metadata", _set_mask_metadata
 
@@ -63,13 +62,12 @@ def _stop_masks_of_several(report: Report) -> Iterator[Patch]:
 def _merge_masked_values(report: Report) -> Iterator[Patch]:
     """Make merges ignore masks of inputs, and give out unmasked results."""
     import keras
-    from keras.src import backend
 
     for name in ("Maximum", "Minimum", "Multiply"):
         merge = getattr(keras.ops, name.lower())
 
         def _merge_function(self: Any, inputs: Any, merge: Any = merge) -> Any:
-            if any(backend.get_keras_mask(each) is not None for each in inputs):
+            if any(_get_mask(each) is not None for each in inputs):
                 report(self.name)
             return reduce(merge, inputs)
 
@@ -96,7 +94,6 @@ def _add_to_masked_scores(report: Report) -> Iterator[Patch]:
 def _pass_masks_of_inputs(report: Report) -> Iterator[Patch]:
     """Let a layer pass on the masks of inputs, despite a mask in the call."""
     import keras
-    from keras.src import backend
 
     layer = keras.layers.Layer
     set_masks = layer._set_mask_metadata
@@ -104,12 +101,29 @@ def _pass_masks_of_inputs(report: Report) -> Iterator[Patch]:
     def _set_mask_metadata(self: Any, inputs: Any, outputs: Any, previous_mask: Any) -> None:
         if self._call_has_mask_arg:
             given = any(each is not None for each in keras.tree.flatten(previous_mask))
-            previous_mask = keras.tree.map_structure(backend.get_keras_mask, inputs)
+            previous_mask = keras.tree.map_structure(_get_mask, inputs)
             if given and all(each is None for each in keras.tree.flatten(previous_mask)):
                 report(self.name)
         set_masks(self, inputs, outputs, previous_mask)
 
     yield layer, "_set_mask_metadata", _set_mask_metadata
+
+
+def _get_mask(tensor: Any) -> Any:
+    """Return the mask of a tensor, or None; before Keras 3.6 an attribute alone has it."""
+    from keras.src import backend
+
+    get = getattr(backend, "get_keras_mask", None)
+    return get(tensor) if get else getattr(tensor, "_keras_mask", None)
+
+
+def _remove_mask(tensor: Any) -> None:
+    from keras.src import backend
+
+    if hasattr(backend, "set_keras_mask"):
+        backend.set_keras_mask(tensor, None)
+    else:
+        tensor._keras_mask = None
 
 
 #: The patches of a difference. A later one of the same method is called before an earlier one.
