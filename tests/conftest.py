@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -154,14 +155,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
 
 
-def changed_files() -> list[str]:
+@cache
+def changed_files() -> tuple[str, ...]:
     """Files that differ from the commit CUDNN_CONVERT_BASE, new ones too; none where no base is named.
 
     Raises pytest.UsageError if git does not know the commit.
     """
     base, files = os.environ.get("CUDNN_CONVERT_BASE"), list[str]()
     if not base:
-        return files
+        return ()
     for words in (
         ["diff", "--name-only", "--relative", base],
         ["ls-files", "--others", "--exclude-standard"],
@@ -171,7 +173,7 @@ def changed_files() -> list[str]:
             expected, said = "a commit of this repository", done.stderr.partition("\n")[0]
             raise pytest.UsageError(f"CUDNN_CONVERT_BASE: expected {expected}, found {base}: {said}")
         files += done.stdout.splitlines()
-    return files
+    return tuple(files)
 
 
 @pytest.hookimpl(wrapper=True)

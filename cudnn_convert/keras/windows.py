@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras.config import layer_tree, versions
+from cudnn_convert.keras.config.differences import Versions
 from cudnn_convert.keras.config.layer_tree import Entry
 
 THEANO: Final = "theano"
@@ -43,8 +44,8 @@ _BEGINS: Final[Mapping[str, tuple[Begin, Begin]]] = MappingProxyType(
 )
 
 
-#: Where averages with zeros may begin and end.
-_ZEROS: Final = ((2, 0, 4), (2, 1, 6))
+#: The versions of Keras that may count Theano's padding into averages.
+_COUNTING: Final = Versions((2, 0, 4), (2, 1, 6))
 _AVERAGES: Final = frozenset({"AveragePooling1D", "AveragePooling2D"})
 
 
@@ -55,8 +56,8 @@ def refuse_others(path: Path, config: Entry, backend: str, keras_version: str) -
     """
     if backend not in _BEGINS:
         return
-    first, last = _ZEROS
-    has_zeros = backend == THEANO and first <= (versions.numbers(keras_version) or first) < last
+    written = versions.numbers(keras_version)
+    has_zeros = backend == THEANO and (written is None or _COUNTING.has(written))
     expected = "expected windows that TensorFlow places alike"
     cure = "pad with a ZeroPadding layer and padding='valid' instead, and save it again"
     reasons = [
